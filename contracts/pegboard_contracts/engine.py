@@ -1,0 +1,149 @@
+"""The engine protocol: one model on one device, inside its own child process.
+
+An engine is driven by one thread: the kernel's loop in the engine child takes commands,
+calls `step` while there is work, and sends what came out as one batch. The preparer child
+opens only the `PromptTokenizer` of the same description.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from pegboard_contracts.generation import Constraint, Sampling
+
+FinishCause = Literal["stop", "length", "cancelled", "failed"]
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe an open engine.
+
+    `sampling` holds the model's own defaults. `max_sequences` is how many requests are
+    worth running at once; the kernel admits no more. `device` is where it really runs.
+    """
+
+    context_tokens: int
+    sampling: Sampling = Sampling()
+    max_sequences: int = 16
+    device: str = ""
+    architecture_context_tokens: int | None = None
+    grammar: bool = False
+    top_logprobs: int | None = 0
+    properties: dict[str, Any] = {}
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask an engine for one answer.
+
+    `request_id` is unique in the engine's life. `prompt_ids` ends with the
+    `continued_tokens` tokens that a continuation carries over from the same answer;
+    `continued_text` is their text. `last_text` is the text of the last user or tool
+    message, for engines that are no models. `kept_tokens` are special tokens whose text
+    must survive detokenization. `logprobs` asks for the chosen token's log probability.
+    `sampling` has no `None` left except `seed`, which means a random one.
+    """
+
+    request_id: int
+    prompt_ids: list[int]
+    prompt_text: str
+    max_output_tokens: int
+    sampling: Sampling
+    constraint: Constraint | None = None
+    logprobs: bool = False
+    top_logprobs: int = 0
+    kept_tokens: tuple[str, ...] = ()
+    last_text: str = ""
+    continued_tokens: int = 0
+    continued_text: str = ""
+
+
+class TokenEvent(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """Carry what one step gave one request.
+
+    `text` is whole characters only; it may be empty while a character is incomplete.
+    `token_ids` are the tokens of this event. A request's last event has `finish`, and
+    with it `cached_tokens`; `error` is set when `finish` is `failed`. `logprobs` runs
+    parallel to `token_ids`: `[logprob, text, [[text, logprob], ...]]`.
+    """
+
+    request_id: int
+    text: str = ""
+    token_ids: list[int] = []
+    finish: FinishCause | None = None
+    cached_tokens: int = 0
+    error: str | None = None
+    logprobs: list[tuple[float, str, list[tuple[str, float]]]] | None = None
+
+
+class Engine(Protocol):
+    """Run one model. Every method is called from the engine child's only thread."""
+
+    def describe(self) -> EngineInfo:
+        """Describe the open engine; called once, after opening."""
+        ...
+
+    def submit(self, submission: Submission) -> None:
+        """Take a request; never blocks for long.
+
+        Raises `ApiError` when this request cannot be run; others are not disturbed.
+        """
+        ...
+
+    def cancel(self, request_id: int) -> None:
+        """Stop a request; its last event, `cancelled`, follows within two steps. Idempotent."""
+        ...
+
+    def due(self) -> float | None:
+        """Return the seconds until `step` has something to do: 0 now, `None` when idle."""
+        ...
+
+    def step(self) -> list[TokenEvent]:
+        """Advance every running request once and return what came out.
+
+        A failure that concerns single requests ends those as `failed`; raising means that
+        the engine is lost and the process is restarted.
+        """
+        ...
+
+    def inspect(self) -> dict[str, Any]:
+        """Return plain data for humans and tests: running requests, cache use, counters."""
+        ...
+
+    def close(self) -> None:
+        """Free everything; the process ends after it."""
+        ...
+
+
+class TemplateSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Carry a model's chat template and the token texts that templates refer to."""
+
+    template: str | None = None
+    bos_token: str = ""
+    eos_token: str = ""
+    tool_template: str | None = None
+    prompt_suffix: str = ""
+
+
+class PromptTokenizer(Protocol):
+    """Tokenize prompts in the preparer child. Called from its only thread."""
+
+    def source(self) -> TemplateSource:
+        """Return the model's template; called once."""
+        ...
+
+    def special_texts(self) -> frozenset[str]:
+        """Return the texts that `encode` would read as special tokens."""
+        ...
+
+    def encode(self, text: str, literal_mark: str | None = None) -> list[int]:
+        """Turn a rendered prompt into token ids, without adding any.
+
+        Where `literal_mark` (one character that stands nowhere else) occurs, it is
+        dropped and the special token text that it splits is encoded as ordinary text.
+        """
+        ...
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Turn token ids into text, special tokens included."""
+        ...

@@ -1,0 +1,128 @@
+"""What a route asks the kernel to generate, and the service that does it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+
+from pegboard_contracts.conversation import Conversation, ToolChoice
+from pegboard_contracts.principal import Principal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from pegboard_contracts.events import GenerationEvent
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """Say how tokens are drawn; `None` is the model's own default.
+
+    `temperature` 0 is greedy. `top_k` 0 is off. Penalties of presence and frequency lie
+    in [-2, 2]. `seed` `None` draws one.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: int | None = None
+    ignore_eos: bool = False
+
+
+class Constraint(msgspec.Struct, frozen=True, kw_only=True):
+    """Carry what the engine's grammar must enforce on the answer.
+
+    `value` is the text of the schema, expression, grammar or structural tag. `first_use`
+    of a constraint may cost a compile, which the preparer pays before the engine sees it.
+    """
+
+    kind: Literal["json_schema", "regex", "ebnf", "structural_tag"]
+    value: str
+
+
+class OutputFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """Name the structured-output plugin that an answer must satisfy, and its input."""
+
+    kind: str
+    value: Any = None
+    strict: bool = True
+    name: str | None = None
+
+
+class ReasoningOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Say how much a model may think.
+
+    `effort` reaches the chat template as `reasoning_effort`. `budget_tokens` is a hard
+    limit: at it the block is closed and the answer begins; 0 closes at once.
+    """
+
+    effort: str | None = None
+    budget_tokens: int | None = None
+
+
+class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Carry one answer's request; a route asks n times for n answers.
+
+    Exactly one of `conversation`, `prompt_text` and `prompt_ids` is set. `model` is what
+    the client sent: an id, an alias or `auto`. `top_logprobs` is `None` when no logprobs
+    are wanted. `max_output_tokens` `None` means what the context leaves.
+    """
+
+    model: str
+    conversation: Conversation | None = None
+    prompt_text: str | None = None
+    prompt_ids: tuple[int, ...] | None = None
+    sampling: Sampling = Sampling()
+    max_output_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    top_logprobs: int | None = None
+    tool_choice: ToolChoice = ToolChoice()
+    parallel_tool_calls: bool = True
+    output_format: OutputFormat | None = None
+    reasoning: ReasoningOptions = ReasoningOptions()
+    principal: Principal = Principal()
+
+
+class FinishReason(StrEnum):
+    """Say why an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Count tokens of one answer; `cached_tokens` only what was certainly cached."""
+
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Generator(Protocol):
+    """Turn requests into answers: the service every generating route uses.
+
+    Runs on the server's event loop.
+    """
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationEvent, None]:
+        """Generate one answer.
+
+        The first event is `Accepted`, the last `Finished`. Closing the generator, or
+        cancelling the task that reads it, stops the engine's work.
+
+        Raises `ApiError` before `Accepted` for everything knowable before generation
+        (unknown model, prompt too long, unsupported field, full queue), and after it for
+        faults of the engine.
+        """
+        ...
+
+    async def count(self, request: GenerationRequest) -> int:
+        """Count the prompt tokens that `generate` would use, without generating."""
+        ...

@@ -1,0 +1,1 @@
+"""Conformance kits: the laws of each contract as test classes to subclass."""

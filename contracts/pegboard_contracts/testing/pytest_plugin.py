@@ -1,0 +1,1 @@
+"""Register the kits for assertion rewriting; pytest finds this through its entry point."""

@@ -1,0 +1,1 @@
+"""Plugins of kind `backends`: devices and the engines that run on them."""

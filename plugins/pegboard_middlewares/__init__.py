@@ -1,0 +1,1 @@
+"""Plugins of kind `middlewares`: what every request passes."""

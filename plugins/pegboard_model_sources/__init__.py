@@ -1,0 +1,1 @@
+"""Plugins of kind `model_sources`: addresses of models turned into local files."""

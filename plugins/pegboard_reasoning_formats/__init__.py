@@ -1,0 +1,1 @@
+"""Plugins of kind `reasoning_formats`: how model families mark their reasoning."""

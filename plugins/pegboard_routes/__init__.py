@@ -1,0 +1,1 @@
+"""Plugins of kind `routes`: one module per route family."""

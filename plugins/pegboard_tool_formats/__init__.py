@@ -1,0 +1,1 @@
+"""Plugins of kind `tool_formats`: how model families write tool calls."""
