@@ -1,0 +1,1 @@
+"""What the `scripted` backend is made of."""
