@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -67,10 +68,12 @@ class ApiError(Exception):
         return msgspec.json.encode(ErrorEnvelope(self.body()))
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that belong to the error."""
-        if self.retry_after is None:
+        """Return the headers that belong to the error: when to retry, how to authenticate."""
+        if self.status == 401:
+            return {"www-authenticate": "Bearer"}
+        if self.retry_after is None and self.status not in {429, 503}:
             return {}
-        return {"retry-after": str(max(1, round(self.retry_after)))}
+        return {"retry-after": str(max(1, ceil(self.retry_after or 1)))}
 
 
 def invalid_request(message: str, *, param: str | None = None, code: str | None = None) -> ApiError:

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pegboard_contracts.errors import ApiError, server_error
 
 if TYPE_CHECKING:
+    from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
@@ -35,7 +37,7 @@ def sse_event(name: str, payload: bytes) -> bytes:
 
 
 class EventStream:
-    """Send framed events to one client; give an instance as a route's response.
+    """Send framed events to one client; a route answers with `as_response()`.
 
     Guarantees: one write per event, LF line ends, a comment every `keepalive_interval`
     seconds of silence, `on_error`'s events for a fault in mid-stream, `DONE` at the end,
@@ -52,12 +54,19 @@ class EventStream:
         keepalive_interval: float,
         done: bytes = DONE,
     ) -> None:
-        """Keep the parts; nothing is sent before the server calls the instance."""
+        """Keep the parts; nothing is sent before the server calls the instance.
+
+        A `keepalive_interval` of 0 or less sends no comments.
+        """
         self._events = events
         self._on_error = on_error
         self._interval = keepalive_interval
         self._done = done
         self._last_write = 0.0
+
+    def as_response(self) -> Response:
+        """Wrap this stream in what FastAPI takes for a response."""
+        return _response_class()(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the events end, the client leaves, or the server stops."""
@@ -81,24 +90,28 @@ class EventStream:
         clock = asyncio.get_running_loop().time
         with contextlib.suppress(OSError):
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            try:
-                async for event in self._events:
-                    self._last_write = clock()
-                    await send({"type": "http.response.body", "body": event, "more_body": True})
-            except ApiError as error:
-                await self._send_all(send, self._on_error(error))
-            except OSError:
-                raise
-            except Exception:
-                logger.exception("a stream failed")
-                await self._send_all(send, self._on_error(server_error()))
+            async for event in self._with_faults_told():
+                self._last_write = clock()
+                await send({"type": "http.response.body", "body": event, "more_body": True})
             await send({"type": "http.response.body", "body": self._done, "more_body": False})
 
-    async def _send_all(self, send: Send, events: Iterable[bytes]) -> None:
-        for event in events:
-            await send({"type": "http.response.body", "body": event, "more_body": True})
+    async def _with_faults_told(self) -> AsyncGenerator[bytes, None]:
+        fault: ApiError | None = None
+        try:
+            async for event in self._events:
+                yield event
+        except ApiError as error:
+            fault = error
+        except Exception:
+            logger.exception("a stream failed")
+            fault = server_error()
+        if fault is not None:
+            for event in self._on_error(fault):
+                yield event
 
     async def _keep_alive(self, send: Send) -> None:
+        if self._interval <= 0:
+            return
         clock = asyncio.get_running_loop().time
         with contextlib.suppress(OSError):
             while True:
@@ -108,6 +121,21 @@ class EventStream:
                     continue
                 self._last_write = clock()
                 await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+
+
+@cache
+def _response_class() -> Callable[[EventStream], Response]:
+    from starlette.responses import Response as StarletteResponse  # noqa: PLC0415 - heavy
+
+    class StreamedResponse(StarletteResponse):
+        def __init__(self, stream: EventStream) -> None:
+            super().__init__()
+            self._stream = stream
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await self._stream(scope, receive, send)
+
+    return StreamedResponse
 
 
 async def _disconnected(receive: Receive) -> None:
