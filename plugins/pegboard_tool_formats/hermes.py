@@ -1,0 +1,67 @@
+"""Hermes, Qwen 2.5, Qwen 3 and many others: a JSON object between tags.
+
+    <tool_call>
+    {"name": "lookup", "arguments": {"word": "peg"}}
+    </tool_call>
+
+Several calls are several blocks. Argument text is JSON, so a closing tag inside a string is
+no closing tag. `parameters` is read like `arguments`; a missing closing tag is tolerated.
+After a broken call the text up to the closing tag is dropped with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pegboard_contracts.calls import CallReader, Outcome
+from pegboard_contracts.conversation import Tool
+from pegboard_contracts.formats import CallIds, Reader, ToolFormat
+from pegboard_contracts.scanning import Markers, Wait, discard
+
+_OPENING = "<tool_call>"
+_CLOSING = "</tool_call>"
+
+
+class Hermes(ToolFormat):
+    """Read and guarantee calls in `<tool_call>` blocks of JSON."""
+
+    summary = "Calls as JSON in <tool_call> tags (Hermes, Qwen 2.5 and 3)"
+    kept_tokens = (_OPENING, _CLOSING)
+    opening_markers = (_OPENING,)
+
+    def matches_template(self, template: str) -> bool:
+        """Tell a template that shows the tags and no other family's inner tags."""
+        foreign = ("<function=", "<arg_key>")
+        return _OPENING in template and not any(mark in template for mark in foreign)
+
+    def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
+        """Make the reader of one answer."""
+        return _Reader(tools, new_id)
+
+
+class _Reader(CallReader):
+    _openings = Markers(_OPENING)
+    _either = Markers(_OPENING, _CLOSING)
+
+    def program(self) -> Wait[None]:
+        marker = yield from self.until(self._openings, self.say)
+        while marker:
+            marker = yield from self._block()
+            if marker != _OPENING:
+                marker = yield from self.until(self._openings, self.say)
+
+    def _block(self) -> Wait[str]:
+        self.hold(_OPENING)
+        yield from self.blank()
+        outcome = yield from self.json_calls(marked=True)
+        while outcome is Outcome.CALLED and not (yield from self.closing(_CLOSING)):
+            if (yield from self.peek()) != "{":
+                break
+            self.hold()
+            outcome = yield from self.json_calls(marked=True)
+        if outcome is Outcome.BROKEN:
+            return (yield from self.until(self._either, discard))
+        return ""
+
+
+plugin = Hermes
