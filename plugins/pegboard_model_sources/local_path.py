@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pegboard_contracts.errors import ApiError, invalid_request
-from pegboard_contracts.sources import ModelSource
+from pegboard_contracts.sources import ModelSource, model_id_from
 
 _SUFFIXES = (".gguf", ".json")
 
@@ -38,10 +38,16 @@ class LocalPath(ModelSource):
         return path
 
     def default_id(self, address: str) -> str:
-        """Return the file's or folder's name without a model file's suffix."""
-        name = Path(address).name or Path(address).resolve().name
-        stem, dot, suffix = name.rpartition(".")
-        return stem if stem and f"{dot}{suffix}".lower() in _SUFFIXES else name
+        """Derive the id from the folder's name or the file's stem."""
+        path = Path(address.replace("\0", ""))
+        try:
+            path = path.expanduser().resolve()
+            is_file = path.is_file()
+        except (OSError, RuntimeError, ValueError):
+            is_file = False
+        if is_file or path.suffix.lower() in _SUFFIXES:
+            return model_id_from(path.stem)
+        return model_id_from(path.name)
 
 
 plugin = LocalPath

