@@ -55,5 +55,6 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path
     api_keys: tuple[str, ...] = ()
     keepalive_interval: float = 15.0
+    default_device: str = "CPU"
     schema_error_status: dict[str, int] = {}
     started_at: float = 0.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pegboard_contracts.errors import ApiError, server_error
 
@@ -53,15 +53,18 @@ class EventStream:
         on_error: Callable[[ApiError], Iterable[bytes]],
         keepalive_interval: float,
         done: bytes = DONE,
+        sources: Sequence[AsyncGenerator[Any, None]] = (),
     ) -> None:
         """Keep the parts; nothing is sent before the server calls the instance.
 
-        A `keepalive_interval` of 0 or less sends no comments.
+        A `keepalive_interval` of 0 or less sends no comments. `sources` are what `events`
+        reads from; they are closed even when `events` was never begun.
         """
         self._events = events
         self._on_error = on_error
         self._interval = keepalive_interval
         self._done = done
+        self._sources = sources
         self._last_write = 0.0
 
     def as_response(self) -> Response:
@@ -82,7 +85,8 @@ class EventStream:
             for task in (watch, beat, pump):
                 task.cancel()
             await asyncio.gather(watch, beat, pump, return_exceptions=True)
-            await self._events.aclose()
+            for generator in (self._events, *self._sources):
+                await generator.aclose()
         if not pump.cancelled() and (fault := pump.exception()) is not None:
             raise fault
 
