@@ -1,0 +1,87 @@
+"""What the think_tags format makes of answers."""
+
+from __future__ import annotations
+
+import json
+
+from pegboard_contracts.conversation import Tool
+from pegboard_contracts.testing.formats import (
+    ReasoningFormatLaws,
+    Transcript,
+    calls_of,
+    counted_ids,
+    read,
+    reasoning_of,
+    text_of,
+)
+from pegboard_reasoning_formats.think_tags import ThinkTags
+from pegboard_tool_formats.hermes import Hermes
+
+
+class TestThinkTags(ReasoningFormatLaws):
+    """The laws, on answers as Qwen and DeepSeek models write them."""
+
+    plugin = ThinkTags
+    templates = ("{{ '<think>\\n' }}", "{% set content = content.split('</think>')[-1] %}")
+    prompts_that_open = ("<|im_start|>assistant\n<think>\n", "Assistant: <think>")
+    transcripts = (
+        Transcript(
+            "<think>\nTwo and two.\n</think>\n\nFour.", text="Four.", reasoning="Two and two."
+        ),
+        Transcript(
+            "Two and two.\n</think>\n\nFour.", text="Four.", reasoning="Two and two.", opened=True
+        ),
+        Transcript("<think>a</think>one<think>b\nc</think> two", text="one two", reasoning="ab\nc"),
+        Transcript("<think>\n\n</think>\n\nFour.\n", text="Four.\n"),
+        Transcript("<think>never closed </thin", reasoning="never closed </thin"),
+        Transcript("never\nclosed\n\n", reasoning="never\nclosed\n\n", opened=True),
+        Transcript("  a < b, x</y and <thin air", text="  a < b, x</y and <thin air"),
+        Transcript(
+            "the tags `<think>` and `</think>` mark it",
+            text="the tags `<think>` and `</think>` mark it",
+        ),
+        Transcript("<think><think>twice</think>once</think>", text="once", reasoning="twice"),
+        Transcript(
+            '<think>x</think>\n<tool_call>\n{"t": "a\n<think>b</think>"}\n</tool_call>',
+            text='<tool_call>\n{"t": "a\n<think>b</think>"}\n</tool_call>',
+            reasoning="x",
+        ),
+        Transcript(
+            '<think>x</think>[TOOL_CALLS]put[ARGS]{"t": ">\n<think>b</think>"}',
+            text='[TOOL_CALLS]put[ARGS]{"t": ">\n<think>b</think>"}',
+            reasoning="x",
+        ),
+    )
+
+
+def _answer(text: str) -> tuple[str, str, list[tuple[str, object]]]:
+    reasoned = read(ThinkTags().reader(opened=False), list(text))
+    tools = [Tool(name=name) for name in ("rm", "ls", "put")]
+    called = read(Hermes().reader(tools, counted_ids()), [text_of(reasoned)])
+    calls = [(call.name, json.loads(call.arguments)) for call in calls_of(called)]
+    return reasoning_of(reasoned), text_of(called), calls
+
+
+def test_c18_a_rehearsed_call_is_reasoning() -> None:
+    rehearsed = '<tool_call>{"name":"rm","arguments":{"p":"/"}}</tool_call>'
+    real = '<tool_call>{"name":"ls","arguments":{"p":"."}}</tool_call>'
+    reasoning, text, calls = _answer(f"<think>maybe {rehearsed} no</think>{real}")
+    assert reasoning == f"maybe {rehearsed} no"
+    assert (text, calls) == ("", [("ls", {"p": "."})])
+
+
+def test_c18_markup_inside_an_argument_is_an_argument() -> None:
+    call = '<tool_call>{"name":"put","arguments":{"t":"<think>x</think>"}}</tool_call>'
+    assert _answer(f"<think>a</think>{call}") == ("a", "", [("put", {"t": "<think>x</think>"})])
+
+
+def test_c30_what_was_held_back_goes_through_the_reader() -> None:
+    reader = ThinkTags().reader(opened=True)
+    events = [event for piece in ("answer</thi", "nk>do", "ne") for event in reader.feed(piece)]
+    events += reader.finish()
+    assert (reasoning_of(events), text_of(events)) == ("answer", "done")
+
+
+def test_a_closing_tag_alone_vanishes() -> None:
+    events = read(ThinkTags().reader(opened=False), list("I think so.</think> Yes."))
+    assert text_of(events) == "I think so. Yes."
