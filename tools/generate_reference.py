@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / folder) for folder in ("contracts", "kernel", "plugins", "tools")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("contracts", "kernel", "plugins", "")]
 
-from reference import commands, errors, hooks, plugins, settings  # noqa: E402 - after the path
+from tools.reference import commands, errors, hooks, plugins, settings  # noqa: E402 - after the path
 
 PAGES: dict[str, Callable[[Path], str]] = {
     "cli": commands.page,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pegboard_contracts.errors import ApiError
 
-from reference.markdown import table
+from tools.reference.markdown import table
 
 ROOTS = ("contracts", "kernel", "plugins")
 MEANINGS = {

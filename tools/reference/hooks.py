@@ -10,8 +10,8 @@ from typing import Any
 from pegboard_contracts import hooks
 from pegboard_contracts.plugin import PROJECT
 
-from reference.builtin import BuiltIn, built_ins
-from reference.markdown import docstring
+from tools.reference.builtin import BuiltIn, built_ins
+from tools.reference.markdown import docstring
 
 
 def specs() -> list[Callable[..., Any]]:

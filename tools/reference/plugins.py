@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reference.builtin import BuiltIn, built_ins
-from reference.markdown import docstring, table
+from tools.reference.builtin import BuiltIn, built_ins
+from tools.reference.markdown import docstring, table
 
 INTRODUCTION = """\
 # Built-in plugins

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pegboard_kernel.settings import Settings
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from reference.builtin import built_ins
-from reference.markdown import table
+from tools.reference.builtin import built_ins
+from tools.reference.markdown import table
 
 HEAD = ("key", "flag", "environment", "type", "default", "meaning")
 INTRODUCTION = """\
@@ -62,7 +62,8 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, ...]]:
 
 
 def _extra(field: FieldInfo) -> dict[str, Any]:
-    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    extra = cast("object", field.json_schema_extra)
+    return cast("dict[str, Any]", extra) if isinstance(extra, dict) else {}
 
 
 def _type_name(field: FieldInfo) -> str:
