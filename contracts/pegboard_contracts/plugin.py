@@ -52,6 +52,12 @@ class Plugin:
     required: ClassVar[bool] = False
     """Whether the server refuses to start unless this plugin is active or disabled by name."""
 
+    modules: ClassVar[tuple[str, ...]] = ()
+    """Modules beyond the base install that it imports when used; absent, it is `missing`."""
+
+    extra: ClassVar[str] = ""
+    """The extra of its distribution that installs `modules`."""
+
     Settings: ClassVar[type[PluginSettings]] = PluginSettings
 
     name: str = ""

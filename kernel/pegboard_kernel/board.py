@@ -20,8 +20,10 @@ class Board:
     a child process can configure the same plugin again.
     """
 
-    backends: Mapping[str, Backend] = field(default_factory=dict)
-    tool_formats: Mapping[str, ToolFormat] = field(default_factory=dict)
-    reasoning_formats: Mapping[str, ReasoningFormat] = field(default_factory=dict)
-    model_sources: Mapping[str, ModelSource] = field(default_factory=dict)
-    sections: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    backends: Mapping[str, Backend] = field(default_factory=dict[str, Backend])
+    tool_formats: Mapping[str, ToolFormat] = field(default_factory=dict[str, ToolFormat])
+    reasoning_formats: Mapping[str, ReasoningFormat] = field(
+        default_factory=dict[str, ReasoningFormat]
+    )
+    model_sources: Mapping[str, ModelSource] = field(default_factory=dict[str, ModelSource])
+    sections: Mapping[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])

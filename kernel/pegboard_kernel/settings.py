@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 CONFIG_FILE = "pegboard.toml"
 """The configuration file that is read from the working directory when none is named."""
+
+
+LocalPath = Annotated[Path, AfterValidator(Path.expanduser)]
+"""A path that may begin with `~`."""
 
 
 def _default_data_dir() -> Path:
@@ -63,18 +67,18 @@ class Settings(BaseModel):
         ge=0,
         le=65535,
     )
-    data_dir: Path = Field(
+    data_dir: LocalPath = Field(
         default_factory=_default_data_dir,
         description="Folder of the catalogue, converted models and caches.",
         json_schema_extra={"flag": "--data-dir", "env": ["OV_LLM_DATA_DIR"]},
     )
-    catalog: Path | None = _setting(
+    catalog: LocalPath | None = _setting(
         None,
         "Catalogue file; without it, models.json in the data folder.",
         flag="--catalog",
         env=("OV_LLM_MODELS_FILE",),
     )
-    config: Path | None = _setting(
+    config: LocalPath | None = _setting(
         None,
         f"Configuration file; without it, {CONFIG_FILE} of the working directory if there is one.",
         flag="--config",
