@@ -26,6 +26,7 @@ _ARGUMENTS = {"probekey": "probevalue"}
 _ARGUMENTS_TEXT = '{"probekey": "probevalue"}'
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 _MEDIA = ("image", "audio", "video")
+_PROBE_MEMORY = 1 << 26
 
 
 class CallStyle(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +35,7 @@ class CallStyle(msgspec.Struct, frozen=True, kw_only=True):
     `blank` is the content of an assistant turn that only calls. `short_ids`: call ids
     must be nine letters and digits. `parallel`: one turn may hold several calls.
     `text_beside` and `reasoning_beside_text`: calls come out next to text, and next to
-    text with reasoning.
+    text with reasoning. `question_after_result`: the user may speak before the answer.
     """
 
     blank: str | None = None
@@ -43,6 +44,7 @@ class CallStyle(msgspec.Struct, frozen=True, kw_only=True):
     parallel: bool = True
     text_beside: bool = True
     reasoning_beside_text: bool = True
+    question_after_result: bool = True
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +75,8 @@ def capabilities_of(text: str, bos_token: str, eos_token: str) -> Capabilities:
 
     Raises `ApiError` 400 when the template does not compile.
     """
-    return _Prober(chat_template(text), bos_token, eos_token).probe()
+    capabilities = _Prober(chat_template(text), bos_token, eos_token).probe()
+    return capabilities or Capabilities(tools="tools" in text)
 
 
 class _Prober:
@@ -86,10 +89,10 @@ class _Prober:
         self._no_tools: list[Any] | None = None
         self._opening: list[_Message] = []
 
-    def probe(self) -> Capabilities:
-        """Ask everything."""
+    def probe(self) -> Capabilities | None:
+        """Ask everything; `None` when not even a question comes out."""
         if not self._find_user_shape():
-            return Capabilities()
+            return None
         system = self._find_shape("system", [self._say("user", "probeuser")])
         assistant = self._find_shape("assistant", [], [self._say("user", "probeuser")])
         calls = self._find_calls() if assistant else None
@@ -126,7 +129,7 @@ class _Prober:
             "add_generation_prompt": answer,
         }
         try:
-            return self._template.render(variables, _NOON)
+            return self._template.render(variables, _NOON, memory=_PROBE_MEMORY)
         except ApiError:
             return ""
 
@@ -270,10 +273,12 @@ class _Prober:
         two = ("probecall0", "probecall1", "proberesult0", "proberesult1")
         beside = self._calling(style, content=self._say("assistant", "probetext")["content"])
         rendered = self._render(self._calling(style, 2))
+        question = [*self._calling(style), self._say("user", "probelast")]
         return msgspec.structs.replace(
             style,
             parallel=all(word in rendered for word in two),
             text_beside=self._shows(beside, "probetext", "probecall0"),
+            question_after_result=self._shows(question, "proberesult0", "probelast"),
         )
 
     def _find_reasoning_key(self, calls: CallStyle | None) -> str | None:

@@ -31,7 +31,7 @@ if sys.platform == "linux":
 MAX_CHARACTERS = 32_000_000
 """What one rendering, and each block or macro in it, may write."""
 
-MAX_MEMORY = 1 << 30
+MAX_MEMORY = 1 << 29
 """Bytes of address space that one rendering may add (enforced on Linux)."""
 
 _MESSAGE_CHARACTERS = 500
@@ -45,16 +45,18 @@ class ChatTemplate:
 
         Raises `ApiError` 400 `chat_template_error` when it is no valid template.
         """
-        with _template_errors(), _bounded_memory():
+        with _template_errors(), _bounded_memory(MAX_MEMORY):
             self._template = _environment().from_string(text.replace(LITERAL_MARK, ""))
 
-    def render(self, variables: Mapping[str, Any], now: datetime) -> str:
-        """Return the text; `now` is what `strftime_now` tells.
+    def render(
+        self, variables: Mapping[str, Any], now: datetime, *, memory: int = MAX_MEMORY
+    ) -> str:
+        """Return the text; `now` is what `strftime_now` tells, `memory` is in bytes.
 
         Raises `ApiError` 400 `chat_template_error` with the template's own message.
         """
         helpers = {"raise_exception": _raise_exception, "strftime_now": now.strftime}
-        with _template_errors(), _bounded_memory():
+        with _template_errors(), _bounded_memory(memory):
             return self._template.render({**helpers, **variables})
 
 
@@ -164,7 +166,7 @@ _memory_lock = threading.Lock()
 
 
 @contextmanager
-def _bounded_memory() -> Generator[None]:
+def _bounded_memory(memory: int) -> Generator[None]:
     """Make a template that hoards memory fail with `MemoryError` instead of the process."""
     if sys.platform != "linux":
         yield
@@ -173,7 +175,7 @@ def _bounded_memory() -> Generator[None]:
         soft, hard = resource.getrlimit(resource.RLIMIT_AS)
         with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 - every request
             used = int(statm.read().split()[0]) * resource.getpagesize()
-        limits = [used + MAX_MEMORY]
+        limits = [used + memory]
         limits += [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
         resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
         try:

@@ -8,7 +8,10 @@ The rules, each applied only where the template needs it:
 - Calls and results stay calls and results; a template that does not show them gets the
   calls as lines of JSON in the assistant's text and the results as user turns.
 - Several calls in a turn are split into turns of one call, each followed by its result.
-- Turns of one role that follow each other become one, a blank line between them.
+- Text next to calls becomes an assistant turn before them. It is left out where neither
+  that nor the turn as it is can be rendered, as such a template does itself.
+- Turns of one role that follow each other become one, a blank line between them. Where a
+  question may not follow a result, an empty answer stands between.
 """
 
 from __future__ import annotations
@@ -32,19 +35,19 @@ _Item = TypeVar("_Item")
 
 
 def fit_messages(messages: Messages, capabilities: Capabilities) -> Messages:
-    """Return the messages as the template takes them. Never raises, loses no text."""
+    """Return the messages as the template takes them. Never raises."""
     fitted = tuple(
         replace(message, role="system") if message.role == "developer" else message
         for message in messages
     )
     if capabilities.calls is None:
         fitted = _calls_as_text(fitted)
-    else:
-        fitted = _fit_calls(fitted, capabilities.calls, repeated=capabilities.repeated_roles)
     if not capabilities.any_system:
         fitted = _gather_system(fitted, has_system=capabilities.system)
     if not capabilities.repeated_roles:
         fitted = _merge_repeated(fitted)
+    if capabilities.calls is not None:
+        fitted = _fit_calls(fitted, capabilities.calls, repeated=capabilities.repeated_roles)
     return fitted
 
 
@@ -127,6 +130,8 @@ def _fit_calls(messages: Messages, style: CallStyle, *, repeated: bool) -> Messa
         fitted = tuple(_text_before_calls(fitted, repeated=repeated))
     if not style.reasoning_beside_text:
         fitted = tuple(_text_into_reasoning(message) for message in fitted)
+    if not style.question_after_result:
+        fitted = tuple(_answer_results(fitted))
     return fitted
 
 
@@ -208,6 +213,16 @@ def _text_into_reasoning(message: Message) -> Message:
     if not (message.tool_calls and message.reasoning and message.text):
         return message
     return replace(message, reasoning=f"{message.reasoning}\n\n{message.text}", content=())
+
+
+def _answer_results(messages: Messages) -> Iterator[Message]:
+    """Put an empty answer between a result and a question."""
+    before = ""
+    for message in messages:
+        if before == "tool" and message.role == "user":
+            yield Message(role="assistant")
+        before = message.role
+        yield message
 
 
 def _partition(
