@@ -11,6 +11,7 @@ import argparse
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -47,6 +48,9 @@ def main() -> int:
     write(module, f"{kind}.plugin.txt", name)
     write(test, f"{kind}.test.txt", name)
     add_entry_point(kind, name)
+    if find_spec("ruff"):
+        formatter = [sys.executable, "-m", "ruff", "format", "--quiet", str(module), str(test)]
+        subprocess.run(formatter, check=True, cwd=ROOT)  # noqa: S603 - the formatter of the house
     generator = [sys.executable, str(ROOT / "tools" / "generate_reference.py")]
     subprocess.run(generator, check=True)  # noqa: S603 - our own interpreter and tool
     print("Next: `make test` installs the entry point and runs the new test; then make it yours.")
