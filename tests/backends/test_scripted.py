@@ -217,6 +217,16 @@ def test_delays_are_due_and_not_slept() -> None:
     assert engine.step()[0].finish == "stop"
 
 
+def test_a_continuation_does_not_wait_for_a_first_piece_again() -> None:
+    engine = engine_of({"default": {"pieces": ["a", "b"], "first_delay_ms": 3000}})
+    engine.submit(continue_with([], "a"))
+    assert engine.due() == pytest.approx(3.0)
+    engine.cancel(1)
+    engine.step()
+    engine.submit(continue_with(ScriptedTokenizer(parse_script("{}")).encode("a"), "a", 2))
+    assert engine.due() == 0.0
+
+
 def test_a_delayed_request_can_be_cancelled() -> None:
     engine = engine_of({"default": {"pieces": ["a"], "first_delay_ms": 60_000}})
     engine.submit(ask("x"))

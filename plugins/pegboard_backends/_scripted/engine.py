@@ -106,7 +106,7 @@ class ScriptedEngine:
             else msgspec.to_builtins(submission.constraint),
         )
         run = _Run(self._answer_to(submission.last_text), submission, log, room)
-        run.next_at = self._clock() + run.answer.first_delay_ms / 1000
+        run.next_at = self._clock() + run.first_delay
         self._runs[submission.request_id] = run
         self._log.append(log)
 
@@ -175,6 +175,12 @@ class _Run:
             where = self._pieces.resume(continued, submission.continued_text)
             self._position, self._cut = where.past, where.cut
             self._decoder.decode(where.pending)
+
+    @property
+    def first_delay(self) -> float:
+        """Return the seconds to the next piece, which is the first one unless continued."""
+        answer = self.answer
+        return (answer.delay_ms if self._position else answer.first_delay_ms) / 1000
 
     def advance(self, request_id: int, now: float) -> TokenEvent | None:
         if self.hanging:
