@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pegboard_backends._scripted.engine import ScriptedEngine
 from pegboard_backends._scripted.numbers import embedding_vector, rerank_order, rerank_scores
-from pegboard_backends._scripted.script import parse_script
+from pegboard_backends._scripted.script import Rule, Script, parse_script
 from pegboard_backends._scripted.tokenizer import ScriptedTokenizer
 from pegboard_backends.scripted import plugin
 from pegboard_contracts.backend import Backend, EngineDescription, EngineOrder
@@ -184,7 +184,7 @@ def test_exit_after_ends_the_process_without_cleaning_up() -> None:
     code = """
 import atexit, json, sys, time
 from pegboard_backends._scripted.engine import open_scripted
-from pegboard_backends._scripted.script import parse_script
+from pegboard_backends._scripted.script import Rule, Script, parse_script
 from pegboard_contracts.engine import Submission
 from pegboard_contracts.generation import Sampling
 atexit.register(print, "cleaned up")
@@ -443,3 +443,11 @@ def test_importing_the_plugin_is_cheap() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_documents_name_every_key_and_their_example_works() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/script-a-model.md").read_text()
+    script = parse_script(page.split("```json\n")[1].split("```")[0])
+    assert len(script.rules) == 5
+    keys = {*Script.__struct_fields__, *Rule.__struct_fields__}
+    assert {key for key in keys if f"`{key}`" not in page} == set()
