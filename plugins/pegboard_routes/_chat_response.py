@@ -224,10 +224,14 @@ class Chunks:
     def chunk(self, event: GenerationEvent) -> bytes | None:
         """Frame one event; an event that says nothing on the wire gives nothing."""
         if isinstance(event, TextDelta):
+            if not event.text and not (self._logprobs and event.logprobs):
+                return None
             self._spoken = True
             text = b'"content":' + _encode(event.text)
             return self._head + text + self._with_logprobs(event.logprobs)
         if isinstance(event, ReasoningDelta):
+            if not event.text:
+                return None
             text = _encode(event.text)
             fields = b'"reasoning_content":' + text + b',"reasoning":' + text
             return self._head + fields + self._tail
