@@ -1,0 +1,1 @@
+"""What the OpenVINO backends share. Importing any of it imports no OpenVINO."""

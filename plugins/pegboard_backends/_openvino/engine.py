@@ -1,0 +1,287 @@
+"""GenAI's continuous batching behind the engine protocol: the same for every device.
+
+Laws that GenAI breaks unless they are kept here: ids are never reused; a handle is read
+only when it can be read (reading an empty one hangs the process) and kept until its end
+(dropping it ends the request); every config names the tokens that end an answer; a
+cancelled request is known as such only by us.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from pegboard_contracts.engine import EngineInfo, FinishCause, Submission, TokenEvent
+from pegboard_contracts.errors import ApiError, invalid_request, not_supported
+
+from pegboard_backends._openvino import library
+from pegboard_backends._openvino.detokenizer import Detokenizer, DetokenizerFactory
+from pegboard_backends._openvino.prefix_mirror import BLOCK, PrefixMirror, blocks_of
+from pegboard_backends._openvino.sampling_config import generation_config
+from pegboard_backends._openvino.token_table import build_token_table
+
+logger = logging.getLogger(__name__)
+
+_Logprobs = list[tuple[float, str, list[tuple[str, float]]]]
+
+_NO_ROOM = "The KV cache is too small for this request; raise --kv-cache-gb."
+_STEP_FAILED = "The engine failed in a step of this request; the server's log has the cause."
+
+
+class _Running:
+    """One request inside the pipeline."""
+
+    __slots__ = ("cached_tokens", "detokenizer", "generated", "handle", "limit", "submission")
+
+    def __init__(self, submission: Submission, detokenizer: Detokenizer, limit: int) -> None:
+        self.submission = submission
+        self.detokenizer = detokenizer
+        self.limit = limit
+        self.generated: list[int] = []
+        self.cached_tokens = 0
+        self.handle: Any = None
+
+    @property
+    def blocks(self) -> int:
+        return blocks_of(len(self.submission.prompt_ids) + len(self.generated))
+
+
+class BatchingEngine:
+    """Run requests together, one token each a step."""
+
+    def __init__(
+        self,
+        pipeline: Any,  # noqa: ANN401 - GenAI's
+        info: EngineInfo,
+        *,
+        end_tokens: Iterable[int],
+        prefix_caching: bool,
+    ) -> None:
+        """Take an open pipeline and run one token through it.
+
+        That warms it up and measures its cache. `info.context_tokens` becomes smaller when
+        the cache cannot hold as much. `end_tokens` are added to those GenAI knows.
+        """
+        self._pipeline: Any = pipeline
+        ends = {*end_tokens, *pipeline.get_config().stop_token_ids}
+        self._ends = frozenset(end for end in ends if end >= 0)
+        table = build_token_table(pipeline.get_tokenizer(), also_special=self._ends)
+        self._detokenizers = DetokenizerFactory(table)
+        self._vocabulary = table.size
+        self._not_finished = library.genai().GenerationFinishReason.NONE
+        self._is_running = library.genai().GenerationStatus.RUNNING
+        self._running: dict[int, _Running] = {}
+        self._ended: list[TokenEvent] = []
+        self._next_id = 0
+        self._steps = 0
+        self._recoveries = 0
+        self._info = info
+        blocks = self._count_blocks()
+        self._mirror = PrefixMirror(blocks) if prefix_caching else None
+        self._info = msgspec.structs.replace(
+            info,
+            context_tokens=min(info.context_tokens, max(1, blocks - 1) * BLOCK),
+            properties=info.properties | {"kv_cache_blocks": blocks, "kv_block_tokens": BLOCK},
+        )
+
+    def describe(self) -> EngineInfo:
+        """Describe the open engine."""
+        return self._info
+
+    def submit(self, submission: Submission) -> None:
+        """Take a request. Raises `ApiError` for one that cannot be run."""
+        self._check(submission)
+        room = self._info.context_tokens - len(submission.prompt_ids)
+        limit = min(submission.max_output_tokens, room)
+        answered = submission.prompt_ids[len(submission.prompt_ids) - submission.continued_tokens :]
+        detokenizer = self._detokenizers.make(submission.kept_tokens, answered)
+        running = _Running(submission, detokenizer, limit)
+        if self._mirror is not None:
+            blocks = running.blocks + sum(other.blocks for other in self._running.values())
+            running.cached_tokens = self._mirror.cached_tokens(submission.prompt_ids, blocks)
+        self._start(running)
+        self._running[submission.request_id] = running
+
+    def cancel(self, request_id: int) -> None:
+        """Stop a request; the pipeline drops it in its next step."""
+        running = self._running.pop(request_id, None)
+        if running is None:
+            return
+        running.handle.cancel()
+        if self._mirror is not None:
+            self._mirror.take(running.blocks)
+        self._end(running, "cancelled")
+
+    def due(self) -> float | None:
+        """Return 0 while there is anything to do, else `None`."""
+        busy = self._ended or self._running or self._pipeline.has_non_finished_requests()
+        return 0 if busy else None
+
+    def step(self) -> list[TokenEvent]:
+        """Advance every request once. Raises what GenAI raises when it cannot be revived."""
+        self._steps += 1
+        if self._pipeline.has_non_finished_requests():
+            try:
+                self._pipeline.step()
+            except Exception:
+                logger.exception("a step failed")
+                self._revive()
+        events, self._ended = self._ended, []
+        for running in list(self._running.values()):
+            if running.handle.can_read():
+                events.append(self._read(running))
+            elif running.handle.get_status() != self._is_running:
+                events.append(self._give_up(running))
+        return events
+
+    def inspect(self) -> dict[str, Any]:
+        """Return counters and GenAI's own metrics."""
+        metrics = self._pipeline.get_metrics()
+        return {
+            "running": sorted(self._running),
+            "steps": self._steps,
+            "recoveries": self._recoveries,
+            "engine_requests": metrics.requests,
+            "engine_scheduled_requests": metrics.scheduled_requests,
+            "cache_usage_percent": metrics.cache_usage,
+            "max_cache_usage_percent": metrics.max_cache_usage,
+            "cache_bytes": metrics.cache_size_in_bytes,
+        }
+
+    def close(self) -> None:
+        """Cancel everything and let the pipeline go."""
+        for running in self._running.values():
+            running.handle.cancel()
+        self._running.clear()
+        del self._pipeline
+
+    def _check(self, submission: Submission) -> None:
+        if submission.constraint is not None:
+            raise not_supported("response_format", "This engine cannot obey a grammar yet.")
+        if submission.top_logprobs:
+            message = "This engine gives the chosen token's log probability and no alternatives."
+            raise not_supported("top_logprobs", message)
+        ids, context = submission.prompt_ids, self._info.context_tokens
+        if not ids:
+            raise invalid_request("The prompt is empty.", code="empty_prompt")
+        if len(ids) >= context:
+            message = f"The prompt has {len(ids)} tokens; the context of {context} must also hold "
+            raise invalid_request(message + "the answer.", code="context_length_exceeded")
+        if min(ids) < 0 or max(ids) >= self._vocabulary:
+            message = f"Token ids of this model go from 0 to {self._vocabulary - 1}."
+            raise invalid_request(message, param="prompt", code="invalid_token_id")
+        if submission.max_output_tokens < 1:
+            raise invalid_request("At least one token must be generated.", param="max_tokens")
+
+    def _start(self, running: _Running) -> None:
+        """Give a request to the pipeline, going on after what it has generated."""
+        submission = running.submission
+        limit = running.limit - len(running.generated)
+        try:
+            config = generation_config(submission, self._ends, limit)
+            prompt = _id_tensor(submission.prompt_ids + running.generated)
+            running.handle = self._pipeline.add_request(self._next_id, prompt, config)
+        except (RuntimeError, TypeError, ValueError) as error:
+            logger.exception("GenAI refuses a request")
+            message = "The engine refuses these sampling parameters."
+            raise invalid_request(message, code="invalid_sampling") from error
+        finally:
+            self._next_id += 1
+
+    def _read(self, running: _Running) -> TokenEvent:
+        outputs = running.handle.read()
+        if not outputs:  # the cache is exhausted
+            return self._give_up(running)
+        (output,) = outputs.values()
+        token_ids = output.generated_ids
+        if not running.generated and self._mirror is not None:
+            self._mirror.remember(running.submission.prompt_ids)
+        running.generated += token_ids
+        request_id, text = running.submission.request_id, running.detokenizer.feed(token_ids)
+        logprobs = self._logprobs(output) if running.submission.logprobs else None
+        reason = output.finish_reason
+        if reason == self._not_finished:
+            return TokenEvent(request_id, text, token_ids, logprobs=logprobs)
+        del self._running[request_id]
+        if self._mirror is not None:
+            # The last token was never fed, so its keys and values do not exist.
+            self._mirror.remember(running.submission.prompt_ids + running.generated[:-1])
+        finish: FinishCause = "length" if reason.name == "LENGTH" else "stop"
+        cached = running.cached_tokens
+        return TokenEvent(request_id, text, token_ids, finish, cached, logprobs=logprobs)
+
+    def _logprobs(self, output: Any) -> _Logprobs:  # noqa: ANN401 - GenAI's
+        text_of = self._detokenizers.token_text
+        pairs = zip(output.generated_ids, output.generated_log_probs, strict=True)
+        return [(float(logprob), text_of(token_id), []) for token_id, logprob in pairs]
+
+    def _give_up(self, running: _Running) -> TokenEvent:
+        """End a request that the pipeline ended without a word: the cache is exhausted."""
+        del self._running[running.submission.request_id]
+        if self._mirror is not None:
+            self._mirror.take(running.blocks)
+        request_id, cached = running.submission.request_id, running.cached_tokens
+        if running.generated:
+            return TokenEvent(request_id, finish="length", cached_tokens=cached)
+        return TokenEvent(request_id, finish="failed", error=_NO_ROOM)
+
+    def _end(self, running: _Running, cause: FinishCause, error: str | None = None) -> None:
+        self._ended.append(
+            TokenEvent(
+                running.submission.request_id,
+                finish=cause,
+                cached_tokens=running.cached_tokens,
+                error=error,
+            )
+        )
+
+    def _revive(self) -> None:
+        """Make the pipeline usable after a failed step.
+
+        It is so only after all handles are cancelled and one more step. The culprit is
+        among the requests that have no token yet; the others are started again with what
+        they have generated. When all have some, nobody is known to be innocent.
+        """
+        self._recoveries += 1
+        everyone = list(self._running.values())
+        for running in everyone:
+            running.handle.cancel()
+        if self._pipeline.has_non_finished_requests():
+            self._pipeline.step()
+        self._running.clear()
+        if self._mirror is not None:
+            self._mirror.take(sum(running.blocks for running in everyone))
+        suspects = [running for running in everyone if not running.generated] or everyone
+        for running in everyone:
+            if running in suspects:
+                self._end(running, "failed", _STEP_FAILED)
+            else:
+                self._restart(running)
+
+    def _restart(self, running: _Running) -> None:
+        try:
+            self._start(running)
+        except ApiError as error:
+            self._end(running, "failed", error.message)
+        else:
+            self._running[running.submission.request_id] = running
+
+    def _count_blocks(self) -> int:
+        """Run one token; it takes one block of the cache, and usage is told in percent."""
+        config = library.genai().GenerationConfig(max_new_tokens=2, ignore_eos=True)
+        handle = self._pipeline.add_request(self._next_id, _id_tensor([0]), config)
+        self._next_id += 1
+        self._pipeline.step()
+        usage = self._pipeline.get_metrics().cache_usage
+        while self._pipeline.has_non_finished_requests():
+            self._pipeline.step()
+        del handle
+        return round(100 / usage) if usage else blocks_of(self._info.context_tokens)
+
+
+def _id_tensor(token_ids: list[int]) -> Any:  # noqa: ANN401 - OpenVINO's
+    import numpy as np  # noqa: PLC0415 - comes with OpenVINO
+
+    return library.openvino().Tensor(np.array([token_ids], dtype=np.int64))

@@ -1,0 +1,194 @@
+"""A folder of OpenVINO IR: what must be in it and what its JSON files say.
+
+Pure Python, so that the server can refuse a folder without importing OpenVINO.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from pegboard_contracts.engine import TemplateSource
+from pegboard_contracts.errors import ApiError, invalid_request
+from pegboard_contracts.generation import Sampling
+
+MANIFEST = "pegboard.json"
+"""What we add to a folder that we converted: see `Manifest`."""
+
+_PAIRS = ("openvino_model", "openvino_tokenizer", "openvino_detokenizer")
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx")
+_COMPRESSED = re.compile(rb'element_type="(?:u4|i4|u8|i8|nf4)" shape="\d+, ?\d+')
+_MOST_TOKENS = 1 << 24
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Say what the source file of a converted folder said, and the size of each file."""
+
+    context_tokens: int | None
+    sampling: Sampling
+    end_tokens: tuple[int, ...]
+    repaired_matrices: int
+    sizes: dict[str, int]
+
+
+class _NamedTemplate(msgspec.Struct, frozen=True):
+    name: str
+    template: str
+
+
+class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe a usable folder.
+
+    `end_tokens` are the ids that end an answer according to its files; the engine knows
+    further ones. `compressed` tells whether matrices have 8 bits a weight or fewer.
+    """
+
+    folder: Path
+    context_tokens: int | None
+    sampling: Sampling
+    end_tokens: tuple[int, ...]
+    compressed: bool
+
+
+def read_model_files(folder: Path) -> ModelFiles:
+    """Check a folder and read what the engine needs to know of it.
+
+    Raises `ApiError` 400 that names the missing or broken file.
+    """
+    check_model_folder(folder)
+    compressed = _COMPRESSED.search((folder / "openvino_model.xml").read_bytes()) is not None
+    manifest = read_manifest(folder)
+    if manifest is not None:
+        return ModelFiles(
+            folder=folder,
+            context_tokens=manifest.context_tokens,
+            sampling=manifest.sampling,
+            end_tokens=manifest.end_tokens,
+            compressed=compressed,
+        )
+    generation = _json_file(folder, "generation_config.json")
+    return ModelFiles(
+        folder=folder,
+        context_tokens=_context_tokens(_json_file(folder, "config.json")),
+        sampling=_sampling(generation),
+        end_tokens=_token_ids(generation.get("eos_token_id")),
+        compressed=compressed,
+    )
+
+
+def check_model_folder(folder: Path) -> None:
+    """Check that a folder holds a text model with its tokenizer; raises `ApiError` 400."""
+    if not folder.is_dir():
+        raise _refusal(f"'{folder.name}' is no folder of OpenVINO IR.")
+    for pair in _PAIRS:
+        for suffix in (".xml", ".bin"):
+            path = folder / (pair + suffix)
+            if not path.is_file() or path.stat().st_size == 0:
+                hint = "export the model again, with its tokenizer"
+                raise _refusal(f"'{path.name}' is missing in '{folder.name}'; {hint}.")
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """Return the manifest of a folder that we converted and that is whole, else nothing."""
+    try:
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+        sizes = {name: (folder / name).stat().st_size for name in manifest.sizes}
+    except (OSError, msgspec.DecodeError):
+        return None
+    return manifest if sizes == manifest.sizes else None
+
+
+def read_template_source(
+    folder: Path, *, embedded: str, bos_token: str, eos_token: str
+) -> TemplateSource:
+    """Find the chat template: `chat_template.jinja`, `tokenizer_config.json`, then `embedded`.
+
+    `embedded` is the template inside the tokenizer's IR, which may be empty.
+    """
+    path = folder / "chat_template.jinja"
+    template: Any = None
+    if path.is_file():
+        template = path.read_text("utf-8")
+    named = _json_file(folder, "tokenizer_config.json").get("chat_template")
+    tool_template: Any = None
+    if isinstance(named, list):
+        templates = _named_templates(cast("object", named))
+        named, tool_template = templates.get("default"), templates.get("tool_use")
+    template = template or named or embedded
+    return TemplateSource(
+        template=template if isinstance(template, str) and template else None,
+        tool_template=tool_template if isinstance(tool_template, str) else None,
+        bos_token=bos_token,
+        eos_token=eos_token,
+    )
+
+
+def _named_templates(entries: object) -> dict[str, str]:
+    try:
+        templates = msgspec.convert(entries, list[_NamedTemplate])
+    except msgspec.ValidationError:
+        return {}
+    return {entry.name: entry.template for entry in templates}
+
+
+def _refusal(message: str) -> ApiError:
+    return invalid_request(message, code="invalid_model_file")
+
+
+def _json_file(folder: Path, name: str) -> Mapping[str, Any]:
+    path = folder / name
+    if not path.is_file():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except msgspec.DecodeError:
+        raise _refusal(f"'{name}' in '{folder.name}' is no JSON object; export it again.") from None
+
+
+def _context_tokens(config: Mapping[str, Any]) -> int | None:
+    nested: Any = config.get("text_config")
+    sections: list[Any] = [config, nested]
+    for section in sections:
+        if not isinstance(section, Mapping):
+            continue
+        for key in _CONTEXT_KEYS:
+            value: Any = cast("Mapping[str, Any]", section).get(key)
+            if isinstance(value, int) and 0 < value <= _MOST_TOKENS:
+                return value
+    return None
+
+
+def _token_ids(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - JSON
+    if not isinstance(value, list):
+        value = [value]
+    return tuple(v for v in cast("list[object]", value) if isinstance(v, int) and v >= 0)
+
+
+def _sampling(generation: Mapping[str, Any]) -> Sampling:
+    return sampling_defaults(
+        temperature=generation.get("temperature"),
+        top_p=generation.get("top_p"),
+        top_k=generation.get("top_k"),
+        min_p=generation.get("min_p"),
+        repetition_penalty=generation.get("repetition_penalty"),
+    )
+
+
+def sampling_defaults(**values: object) -> Sampling:
+    """Keep the defaults of a model that are numbers in their range; the rest is not set."""
+    bounds = {
+        "temperature": (0, 2),
+        "top_p": (1e-6, 1),
+        "top_k": (0, 1 << 20),
+        "min_p": (0, 0.999),
+        "repetition_penalty": (1e-3, 10),
+    }
+    kept: dict[str, Any] = {}
+    for name, (lowest, highest) in bounds.items():
+        value = values.get(name)
+        if isinstance(value, int | float) and lowest <= value <= highest:
+            kept[name] = int(value) if name == "top_k" else float(value)
+    return Sampling(**kept)
