@@ -12,7 +12,7 @@ from typing import IO, Any
 import msgspec
 from msgspec.structs import replace
 
-from tools.bench.bare_options import bare_options
+from tools.bench.bare_options import KV_CACHE_GB, bare_options
 from tools.bench.figures import (
     Figure,
     case_figures,
@@ -55,23 +55,29 @@ class Sides:
         """Take the command line."""
         self._log = log
         self._options = options
+        self._data_dir: Path = options.data_dir
+        self._bare_options: dict[str, Any] | None = None
         self.model: str = options.model.partition("=")[0]
 
     def server(self) -> Server:
         """Start the server and wait for its URL."""
-        arguments = ["--model", self._options.model, "--data-dir", str(self._options.data_dir)]
-        return Server(server_command([*arguments, *self._options.rest]), self._log)
+        arguments = [
+            *("--model", self._options.model, "--data-dir", str(self._data_dir)),
+            *("--kv-cache-gb", str(KV_CACHE_GB), *self._options.rest),
+        ]
+        return Server(server_command(arguments), self._log)
 
     def load(self, server: Server) -> Measured:
         """Start the load generator."""
         return Measured(child_command("load", server.url, self.model), self._log)
 
     def bare(self) -> Measured | None:
-        """Start the bare engine with what the server's engine was started with."""
+        """Start the bare engine as the server's engine was started; a server comes first."""
         if self._options.no_bare:
             return None
-        options: dict[str, Any] = bare_options(self._options.model, self._options.data_dir)
-        return Measured(bare_command(options), self._log)
+        if self._bare_options is None:
+            self._bare_options = bare_options(self._data_dir)
+        return Measured(bare_command(self._bare_options), self._log)
 
 
 def _measure(plan: Plan, sides: Sides) -> tuple[list[Sample], list[tuple[float, float]]]:
@@ -113,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = QUICK if options.quick else FULL
     if options.rounds:
         plan = replace(plan, rounds=options.rounds)
+    options.data_dir /= options.model.partition("=")[0]
     options.data_dir.mkdir(parents=True, exist_ok=True)
     log_file = options.data_dir / "bench.log"
     with log_file.open("wb") as log:
