@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 import re
+from typing import Any
+
+Node = tuple[Any, ...]
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -22,7 +25,8 @@ class Grammar:
     """Hold parsed rules and draw from them."""
 
     def __init__(self, text: str) -> None:
-        self.rules: dict[str, object] = {}
+        self.rules: dict[str, Node] = {}
+        self.heights: dict[str, int] = {}
         for line in text.splitlines():
             name, _, body = line.partition(" ::= ")
             tokens = [(m.lastgroup, m.group(m.lastgroup or 0)) for m in _TOKEN.finditer(body)]
@@ -37,8 +41,7 @@ class Grammar:
                 break
             self.heights = found
 
-    def _height(self, node: object) -> int:
-        assert isinstance(node, tuple)
+    def _height(self, node: Node) -> int:
         kind, value = node[0], node[1]
         if kind == "or":
             return min(self._height(branch) for branch in value)
@@ -48,14 +51,14 @@ class Grammar:
             return self._height(value) if node[2] else 0
         return self.heights[value] + 1 if kind == "name" else 0
 
-    def _alternatives(self) -> object:
+    def _alternatives(self) -> Node:
         branches = [self._sequence()]
         while self._sign("|"):
             branches.append(self._sequence())
         return ("or", branches)
 
-    def _sequence(self) -> object:
-        parts: list[object] = []
+    def _sequence(self) -> Node:
+        parts: list[Node] = []
         while self.at < len(self.tokens) and self.tokens[self.at][1] not in {"|", ")"}:
             kind, text = self.tokens[self.at]
             self.at += 1
@@ -67,7 +70,7 @@ class Grammar:
             parts.append(self._quantified(atom))
         return ("and", parts)
 
-    def _quantified(self, atom: object) -> object:
+    def _quantified(self, atom: Node) -> Node:
         if self.at < len(self.tokens):
             kind, text = self.tokens[self.at]
             if text in {"*", "+", "?"} or kind == "count":
@@ -89,8 +92,7 @@ class Grammar:
     def draw(self, rng: random.Random) -> str:
         return self._draw(("name", "root"), rng, 0)
 
-    def _draw(self, node: object, rng: random.Random, depth: int) -> str:
-        assert isinstance(node, tuple)
+    def _draw(self, node: Node, rng: random.Random, depth: int) -> str:
         kind, value = node[0], node[1]
         if kind == "or":
             pick = min(value, key=self._height) if depth > 40 else rng.choice(value)
