@@ -21,11 +21,7 @@ from pegboard_kernel.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = sorted(
-    page
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *(ROOT / "docs").rglob("*.md")]
-    if not page.is_relative_to(ROOT / ".venv")
-)
+PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *(ROOT / "docs").rglob("*.md")})
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 PLUGINS: dict[str, type[Plugin]] = {
     entry.name: entry.load()
