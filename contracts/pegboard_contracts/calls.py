@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 from enum import Enum
-from typing import Literal
 
 from pegboard_contracts.conversation import Tool
 from pegboard_contracts.events import (
@@ -22,6 +21,7 @@ from pegboard_contracts.scanning import SequentialReader, Wait, discard
 
 _ARGUMENT_KEYS = ("arguments", "parameters")
 _KNOWN_KEYS = ("arguments", "parameters", "type", "id")
+_BETWEEN = re.compile(r"[ \t\r\n;,]*")
 _STRAY = re.compile(r"[ \t\r\n}\]]*")
 
 
@@ -156,6 +156,23 @@ class CallReader(SequentialReader):
             outcome = following
         return outcome
 
+    def json_series(self, *, marked: bool, closing: str = "") -> Wait[Outcome]:
+        """Read calls as `json_calls` does, several in a row, and the marker that closes them."""
+        outcome = yield from self.json_calls(marked=marked)
+        while outcome is Outcome.CALLED:
+            if closing and (yield from self.closing(closing)):
+                break
+            self.hold()
+            yield from self.run(_BETWEEN)
+            if (yield from self.peek()) != "{":
+                self.release()
+                break
+            following = yield from self.json_calls(marked=marked)
+            if following is Outcome.TEXT:
+                break
+            outcome = following
+        return outcome
+
     def json_call(self, *, marked: bool) -> Wait[Outcome]:
         """Read one call written as a JSON object, as `json_calls` says."""
         if not (yield from self.accept("{")):
@@ -167,20 +184,21 @@ class CallReader(SequentialReader):
             if key == "name" and tool is None:
                 tool = self.tool((yield from self._string()) or "")
                 if tool is None:
-                    return (yield from self._rest_is_text("after"))
+                    return (yield from self._as_text(JsonScanner(inside="after")))
                 if early is not None:
-                    return (yield from self._call_with(tool, early))
+                    return (yield from self._rest_of_call(self._call_with(tool, early)))
                 if marked:
                     self.start(tool)
             elif key in _ARGUMENT_KEYS and tool is not None:
-                return (yield from self._call(tool, started=marked))
+                outcome = yield from self.json_arguments(tool, started=marked)
+                return (yield from self._rest_of_call(outcome))
             elif marked or key in _KNOWN_KEYS:
                 value = yield from self._collected()
                 if value is None:
                     break
                 early = value if key in _ARGUMENT_KEYS else early
             else:
-                return (yield from self._rest_is_text("value"))
+                return (yield from self._as_text(JsonScanner(inside="value")))
             key = yield from self._next_member_key()
         return (yield from self._call_without_arguments(started=marked and tool is not None))
 
@@ -207,28 +225,38 @@ class CallReader(SequentialReader):
         ended_well = yield from self.json(JsonScanner(), pieces.append)
         return "".join(pieces) if ended_well else None
 
-    def _call(self, tool: Tool, *, started: bool) -> Wait[Outcome]:
+    def json_arguments(self, tool: Tool, *, started: bool = False) -> Wait[Outcome]:
+        """Read a call whose arguments are the JSON value that is next; starts it unless it is."""
         yield from self.blank()
         if (yield from self.peek()) != "{":
             value = yield from self._collected()
-            return (yield from self._call_with(tool, value, started=started))
+            return self._call_with(tool, value, started=started)
         if not started:
             self.start(tool)
-        if not (yield from self.json(JsonScanner(), self.arguments)):
-            return self.done(complete=False)
-        outcome = self.done()
-        yield from self.json(JsonScanner(inside="after"), discard)
-        return outcome
+        return self.done(complete=(yield from self.json(JsonScanner(), self.arguments)))
 
-    def _call_with(self, tool: Tool, value: str | None, *, started: bool = False) -> Wait[Outcome]:
+    def json_is_text(self) -> Wait[Outcome]:
+        """Release what was held, and with it the JSON value that is next."""
+        return (yield from self._as_text(JsonScanner()))
+
+    def _as_text(self, scanner: JsonScanner) -> Wait[Outcome]:
+        self.release(onward=True)
+        yield from self.json(scanner, discard)
+        self.route = None
+        return Outcome.TEXT
+
+    def _call_with(self, tool: Tool, value: str | None, *, started: bool = False) -> Outcome:
         arguments = None if value is None else _object_text(value)
         if arguments is None:
             return self.done(complete=False) if started else self.no_call()
         if not started:
             self.start(tool)
         self.arguments(arguments)
-        outcome = self.done()
-        yield from self.json(JsonScanner(inside="after"), discard)
+        return self.done()
+
+    def _rest_of_call(self, outcome: Outcome) -> Wait[Outcome]:
+        if outcome is Outcome.CALLED:
+            yield from self.json(JsonScanner(inside="after"), discard)
         return outcome
 
     def _call_without_arguments(self, *, started: bool) -> Wait[Outcome]:
@@ -238,12 +266,6 @@ class CallReader(SequentialReader):
         if closed:
             self.arguments("{}")
         return self.done(complete=closed)
-
-    def _rest_is_text(self, place: Literal["value", "after"]) -> Wait[Outcome]:
-        self.release(onward=True)
-        yield from self.json(JsonScanner(inside=place), discard)
-        self.route = None
-        return Outcome.TEXT
 
 
 def _object_text(value: str) -> str | None:

@@ -7,6 +7,7 @@ the same events (joined), all text is accounted for, nothing ever raises, time i
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import string
 from abc import abstractmethod
@@ -27,6 +28,18 @@ _ALPHABET = string.ascii_letters + string.digits
 def new_call_id() -> str:
     """Make a call id of the usual form, `call_` and 24 characters."""
     return "call_" + "".join(secrets.choice(_ALPHABET) for _ in range(24))
+
+
+def short_call_id(call_id: str) -> str:
+    """Map a call id to nine letters and digits, all that Mistral's templates accept.
+
+    The same id always maps to the same, an id of that form to itself, and no two to one
+    within any real conversation.
+    """
+    if len(call_id) == 9 and call_id.isascii() and call_id.isalnum():
+        return call_id
+    number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8])
+    return "".join(_ALPHABET[number // 62**place % 62] for place in range(9))
 
 
 class Reader(Protocol):

@@ -169,18 +169,25 @@ class SequentialReader(ABC):
         """Return the next character without consuming it; empty at the end."""
         return self._unread[self._at] if (yield from self.more()) else ""
 
-    def accept(self, literal: str) -> Wait[bool]:
-        """Consume exactly this text if it is next."""
-        while not self._unread.startswith(literal, self._at):
-            if self._ended or not literal.startswith(self._unread[self._at :]):
+    def next_is(self, *literals: str) -> Wait[bool]:
+        """Tell whether one of these texts is next; consumes nothing."""
+        while not self._unread.startswith(literals, self._at):
+            unread = self._unread[self._at :]
+            if self._ended or not any(literal.startswith(unread) for literal in literals):
                 return False
             yield
-        self._consume(self._at + len(literal))
         return True
 
-    def blank(self) -> Wait[None]:
-        """Consume blanks and line breaks."""
-        yield from self.run(_BLANK)
+    def accept(self, literal: str) -> Wait[bool]:
+        """Consume exactly this text if it is next."""
+        found = yield from self.next_is(literal)
+        if found:
+            self._consume(self._at + len(literal))
+        return found
+
+    def blank(self) -> Wait[str]:
+        """Consume blanks and line breaks, and return them."""
+        return (yield from self.run(_BLANK))
 
     def run(self, pattern: re.Pattern[str], limit: int | None = None) -> Wait[str]:
         """Consume what matches a pattern of the form `[...]*`, at most `limit` characters."""
@@ -195,6 +202,26 @@ class SequentialReader(ABC):
             if self._at < len(self._unread) or left == 0 or self._ended:
                 return "".join(pieces)
             yield
+
+    def header(self, closing: str, inner: tuple[str, ...], limit: int) -> Wait[str | None]:
+        """Consume up to and including `closing`, and return what came before it.
+
+        `inner` markers may stand in between and count as blanks. `None` when any other
+        marker that begins like `closing` comes first, or more than `limit` characters.
+        """
+        plain = re.compile(f"[^{re.escape(closing[0])}]*")
+        words = ""
+        while len(words) <= limit:
+            words += yield from self.run(plain, limit + 1 - len(words))
+            if (yield from self.accept(closing)):
+                return words
+            for marker in inner:
+                if (yield from self.accept(marker)):
+                    words += " "
+                    break
+            else:
+                return None
+        return None
 
     def until(self, markers: Markers, sink: Sink) -> Wait[str]:
         """Hand text to `sink` up to the first marker; consume and return it, empty at the end."""

@@ -53,12 +53,7 @@ class _Reader(CallReader):
     def _block(self) -> Wait[str]:
         self.hold(_OPENING)
         yield from self.blank()
-        outcome = yield from self.json_calls(marked=True)
-        while outcome is Outcome.CALLED and not (yield from self.closing(_CLOSING)):
-            if (yield from self.peek()) != "{":
-                break
-            self.hold()
-            outcome = yield from self.json_calls(marked=True)
+        outcome = yield from self.json_series(marked=True, closing=_CLOSING)
         if outcome is Outcome.BROKEN:
             return (yield from self.until(self._either, discard))
         return ""
