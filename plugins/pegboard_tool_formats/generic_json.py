@@ -1,0 +1,102 @@
+"""Any model: calls as JSON on lines of their own, and a prompt that asks for them.
+
+    {"name": "lookup", "arguments": {"word": "peg"}}
+
+The shim for templates that know no tools. A call begins at the beginning of a line; it may
+stand in a list or in a code fence (without language, `json` or `tool_call`), and several may
+follow each other. An object with members other than a call's, or a name that is not
+declared, is an answer and stays text, as do all other code fences.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pegboard_contracts.calls import CallReader, Outcome
+from pegboard_contracts.conversation import Tool, ToolChoice
+from pegboard_contracts.formats import CallIds, Reader, ToolFormat
+from pegboard_contracts.scanning import Markers, Wait
+
+_FENCE = "```"
+_LANGUAGE = re.compile(r"[A-Za-z0-9_+-]*")
+_LANGUAGES = frozenset({"", "json", "tool_call", "tool_calls"})
+
+_INSTRUCTIONS = """\
+You can call these functions, one JSON object a line:
+
+{tools}
+
+To call a function, write a JSON object of this form on a line of its own and nothing else on it:
+{{"name": "<name of the function>", "arguments": {{<its arguments>}}}}
+{several}Then stop: the results come in the next message. {when}"""
+
+
+class GenericJson(ToolFormat):
+    """Ask for calls as JSON lines, and read them."""
+
+    summary = "Calls as JSON on lines of their own, for templates that know no tools"
+
+    def matches_template(self, template: str) -> bool:
+        """Match no template: this format is for those that know no tools."""
+        del template
+        return False
+
+    def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
+        """Make the reader of one answer."""
+        return _Reader(tools, new_id)
+
+    def instructions(self, tools: Sequence[Tool], choice: ToolChoice) -> str | None:
+        """Describe the tools that may be called and how; nothing when none may."""
+        offered = [tool for tool in tools if not choice.names or tool.name in choice.names]
+        if choice.mode == "none" or not offered:
+            return None
+        when = "Answer in words when no function helps."
+        if choice.mode == "required":
+            when = "You must call a function now."
+        return _INSTRUCTIONS.format(
+            tools="\n".join(json.dumps(_described(tool), ensure_ascii=False) for tool in offered),
+            several="Several calls are several lines. ",
+            when=when,
+        )
+
+
+def _described(tool: Tool) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        described["description"] = tool.description
+    described["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+    return described
+
+
+class _Reader(CallReader):
+    _line_end = Markers("\n")
+    _fence_end = Markers(_FENCE)
+
+    def program(self) -> Wait[None]:
+        while (yield from self.more()):
+            self.hold()
+            yield from self.blank()
+            if (yield from self.accept(_FENCE)):
+                yield from self._fenced()
+            elif (yield from self.next_is("{", "[")):
+                yield from self.json_series(marked=False)
+            else:
+                self.release()
+            self.say((yield from self.until(self._line_end, self.say)))
+
+    def _fenced(self) -> Wait[None]:
+        language = yield from self.run(_LANGUAGE, 32)
+        yield from self.blank()
+        outcome = Outcome.TEXT
+        if language in _LANGUAGES and (yield from self.next_is("{", "[")):
+            outcome = yield from self.json_series(marked=False, closing=_FENCE)
+        else:
+            self.release()
+        if outcome is Outcome.TEXT:
+            self.say((yield from self.until(self._fence_end, self.say)))
+
+
+plugin = GenericJson
