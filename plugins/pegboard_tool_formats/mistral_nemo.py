@@ -1,0 +1,47 @@
+"""Mistral Nemo and Mistral 7B v0.3: a JSON list after a marker.
+
+    [TOOL_CALLS] [{"name": "lookup", "arguments": {"word": "peg"}}]
+
+The list may hold several calls; an `id` in it is not used. Call ids have nine letters and
+digits, all that the templates accept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pegboard_contracts.calls import CallReader
+from pegboard_contracts.conversation import Tool
+from pegboard_contracts.formats import CallIds, Reader, ToolFormat, short_call_id
+from pegboard_contracts.scanning import Markers, Wait
+
+_OPENING = "[TOOL_CALLS]"
+
+
+class MistralNemo(ToolFormat):
+    """Read and guarantee calls as Mistral models of 2024 write them."""
+
+    summary = "Calls as [TOOL_CALLS] and a JSON list (Mistral Nemo, Mistral 7B v0.3)"
+    kept_tokens = (_OPENING,)
+    opening_markers = (_OPENING + "[{", _OPENING + " [{")
+
+    def matches_template(self, template: str) -> bool:
+        """Tell a template that writes the marker, without the later one for arguments."""
+        return _OPENING in template and "[ARGS]" not in template
+
+    def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
+        """Make the reader of one answer."""
+        return _Reader(tools, lambda: short_call_id(new_id()))
+
+
+class _Reader(CallReader):
+    _openings = Markers(_OPENING)
+
+    def program(self) -> Wait[None]:
+        while (yield from self.until(self._openings, self.say)):
+            self.hold(_OPENING)
+            yield from self.blank()
+            yield from self.json_calls(marked=True)
+
+
+plugin = MistralNemo
