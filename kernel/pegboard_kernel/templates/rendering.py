@@ -127,7 +127,7 @@ def _cut(prompt: str) -> str:
     text, mark, _ = prompt.rpartition(CUT_MARK)
     if not mark:
         raise template_error("it leaves out the assistant message that is to be continued")
-    return text
+    return text.replace(CUT_MARK, "")
 
 
 class _Writer:
@@ -173,7 +173,7 @@ class _Writer:
         literals = self._answer_literals if message.role == "assistant" else self._literals
         media = any(isinstance(part, MediaPart) for part in message.content)
         if media or message.role in self._capabilities.part_roles:
-            return [self._part(part, literals) for part in _whole_texts(message.content)]
+            return [self._part(part, literals) for part in message.content if part != TextPart("")]
         if message.tool_calls and not message.text:
             return self._capabilities.calls.blank if self._capabilities.calls else ""
         return literals.protect(message.text)
@@ -203,18 +203,6 @@ class _Writer:
             "type": "function",
             "function": function,
         }
-
-
-def _whole_texts(content: tuple[Part, ...]) -> list[Part]:
-    """Join neighbouring texts, so that no special text can hide in two of them."""
-    joined: list[Part] = []
-    for part in content:
-        last = joined[-1] if joined else None
-        if isinstance(part, TextPart) and isinstance(last, TextPart):
-            joined[-1] = TextPart(last.text + part.text)
-        elif not isinstance(part, TextPart) or part.text:
-            joined.append(part)
-    return joined
 
 
 def _arguments_object(call: ToolCall) -> dict[str, Any]:

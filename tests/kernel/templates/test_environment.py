@@ -165,6 +165,11 @@ def test_a_template_that_hoards_memory_is_refused(chat: Chat, template: str) -> 
     assert rendered(chat, "fine") == "fine"
 
 
+def test_what_a_template_writes_is_bounded(chat: Chat) -> None:
+    error = refused(chat, "{% for n in range(999) %}{{ 'x' * 99999 }}{% endfor %}")
+    assert "writes more than" in error.message
+
+
 def test_long_words_of_a_template_are_cut(chat: Chat) -> None:
     assert len(refused(chat, "{{ raise_exception('x' * 10000) }}").message) < 1000
 

@@ -238,6 +238,43 @@ def test_arguments_are_values_where_the_template_writes_tags(chat: Chat) -> None
     assert "<parameter=path>\na/b\n</parameter>\n<parameter=n>\n3\n</parameter>" in prompt
 
 
+CALLS = """
+{%- for m in messages %}
+    {{- m.role ~ ':' ~ (CONTENT) }}
+    {%- for call in m.tool_calls or [] %}
+        {{- call.function.name }}(
+        {%- set arguments = call.function.arguments %}
+        {{- ARGUMENTS }})
+    {%- endfor %};
+{%- endfor %}"""
+
+
+TAGS = "arguments if arguments is string else arguments | dictsort | map('join', '=') | join"
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "shown"),
+    [
+        ("m.content or ''", "arguments", 'assistant:add({"a":2});'),
+        ("m.content or ''", "arguments | tojson", 'assistant:add({"a": 2});'),
+        ("m.content or ''", TAGS, "assistant:add(a=2);"),
+        ("m.content", "arguments | tojson", 'assistant:add({"a": 2});'),
+        ("m.content + ''", "arguments | tojson", 'assistant:add({"a": 2});'),
+        ("'null' if m.content is none else m.content", "arguments", 'assistant:nulladd({"a":2});'),
+    ],
+)
+def test_shapes_of_calls(chat: Chat, content: str, arguments: str, shown: str) -> None:
+    template = CALLS.replace("CONTENT", content).replace("ARGUMENTS", arguments)
+    turns = (chat.say("user", "q"), chat.call("c", '{"a":2}'), chat.result("c", "ok"))
+    assert shown in chat.render(TemplateSource(template=template), *turns)
+
+
+def test_an_answer_after_a_call_without_result_stays_apart(chat: Chat) -> None:
+    turns = (chat.say("user", "q"), chat.call("c"), chat.say("assistant", "never mind"))
+    prompt = chat.render("mistral", *turns, chat.say("user", "r"))
+    assert in_order(prompt, "[TOOL_CALLS]", "</s>never mind</s>[INST]r")
+
+
 @pytest.mark.parametrize("arguments", ["{", "[1]", "7", "null", "[" * 100_000])
 def test_arguments_that_are_no_object_are_refused_or_shown(chat: Chat, arguments: str) -> None:
     turns = (chat.say("user", "q"), chat.call("c", arguments), chat.result("c", "ok"))

@@ -62,6 +62,11 @@ def test_earlier_equal_texts_are_not_taken_for_the_last(chat: Chat) -> None:
     assert chat.render("chatml", *turns, continued=True).count("same") == 4
 
 
+def test_a_text_that_a_template_writes_twice_is_cut_at_the_end(chat: Chat) -> None:
+    source = TemplateSource(template="{{ messages[0].content }}, {{ messages[0].content }}.")
+    assert chat.render(source, chat.say("assistant", "a"), continued=True) == "a, a"
+
+
 def test_no_suffix_follows_a_continued_answer(chat: Chat) -> None:
     template = "{% for m in messages %}{{ m.content }}|{% endfor %}"
     source = TemplateSource(template=template, prompt_suffix="<think>\n")
