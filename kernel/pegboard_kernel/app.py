@@ -119,9 +119,11 @@ class Application:
         if not self.records.is_active(one.plugin):
             return
         try:
-            await stack.enter_async_context(one.value)
-        except Exception as error:  # noqa: BLE001 - an optional plugin's fault is its own
+            await one.value.__aenter__()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an optional plugin's fault is its own
             self.wiring.fail(one.plugin, error)
+        else:
+            stack.push_async_callback(_leave, one)
 
     def _include(self, routers: list[Contribution[APIRouter]]) -> list[str]:
         owners: dict[tuple[str, str], str] = {}
@@ -157,6 +159,13 @@ class Application:
             if not self.records.is_active(name):
                 routes[:] = [route for route in routes if route not in mine]
         self._stack = self._wrap()
+
+
+async def _leave(one: Contribution[AbstractAsyncContextManager[None]]) -> None:
+    try:
+        await one.value.__aexit__(None, None, None)
+    except Exception:
+        logger.exception("plugin %s did not end well", one.plugin)
 
 
 def _apply(wiring: Wiring, one: Contribution[Middleware], app: ASGIApp) -> ASGIApp:

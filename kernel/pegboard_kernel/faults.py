@@ -21,8 +21,8 @@ class StartupError(Exception):
 
 def reason_of(error: BaseException) -> str:
     """Tell a plugin's fault in one line that anybody may read: no folder, no traceback."""
-    lines = str(error).strip().splitlines()
-    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    message = " ".join(str(error).split())
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return _LOCAL_PATH.sub(r"\1", text)[:_LONGEST_REASON]
 
 

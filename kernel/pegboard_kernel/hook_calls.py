@@ -20,6 +20,8 @@ from pegboard_contracts.plugin import PROJECT, Plugin
 from pegboard_contracts.services import Services
 from pegboard_contracts.sources import ModelSource
 
+from pegboard_kernel.faults import suggestion
+
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from starlette.types import ASGIApp
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PREFIX = PROJECT + "_"
+_HOOKS = [name for name in vars(hooks) if name.startswith(_PREFIX)]
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class HookCalls:
         that it does not have, and a method named like a hook without its mark.
         """
         try:
-            _refuse_unmarked(plugin)
+            _check_hooks(plugin)
             self._manager.register(plugin, name=plugin.name)
             self._manager.check_pending()
         except pluggy.PluginValidationError:
@@ -162,10 +165,13 @@ class HookCalls:
         return results
 
 
-def _refuse_unmarked(plugin: Plugin) -> None:
+def _check_hooks(plugin: Plugin) -> None:
     for name in dir(type(plugin)):
         if not name.startswith(_PREFIX):
             continue
+        if name not in _HOOKS:
+            message = f"there is no hook '{name}'.{suggestion(name, _HOOKS)}"
+            raise pluggy.PluginValidationError(plugin, message)
         mark = getattr(getattr(type(plugin), name), f"{PROJECT}_impl", None)
         if mark is None:
             message = f"'{name}' is named like a hook and lacks its mark, @hookimpl"

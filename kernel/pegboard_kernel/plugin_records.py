@@ -15,7 +15,13 @@ from pegboard_kernel.inventory import Found
 
 logger = logging.getLogger(__name__)
 
-_ORDER = tuple(PluginState)
+_ORDER = (
+    PluginState.FAILED,
+    PluginState.INCOMPATIBLE,
+    PluginState.BLOCKED,
+    PluginState.MISSING,
+    PluginState.DISABLED,
+)
 
 
 class PluginRecords:
@@ -114,7 +120,7 @@ class PluginRecords:
         """Count the plugins by state in one line, with the reasons that matter."""
         counts = Counter(record.state for record in self._records.values())
         parts = [f"{counts[PluginState.ACTIVE]} plugins active"]
-        for state in _ORDER[1:]:
+        for state in _ORDER:
             if not counts[state]:
                 continue
             told = [f"{r.name}: {r.reason}" for r in self.plugins() if r.state is state]

@@ -25,15 +25,15 @@ REQUIRED = ("body_limit", "network_guard")
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Select whole kinds, and single plugins of the others."""
+    """Select whole kinds, or all when there are none, and single plugins of the others."""
 
     summary: str
-    kinds: tuple[str, ...]
+    kinds: tuple[str, ...] | None
     plugins: tuple[str, ...] = ()
 
     def selects(self, kind: str, name: str) -> bool:
         """Tell whether a plugin belongs to this profile."""
-        return kind in self.kinds or name in self.plugins
+        return self.kinds is None or kind in self.kinds or name in self.plugins
 
 
 _BASE = ("backends", "middlewares", "model_sources")
@@ -50,5 +50,5 @@ PROFILES = {
         kinds=_OPENAI,
         plugins=("chat_completions", "health", "models"),
     ),
-    "full": Profile(summary="everything installed", kinds=KINDS),
+    "full": Profile(summary="everything installed", kinds=None),
 }

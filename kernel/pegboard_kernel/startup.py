@@ -50,6 +50,7 @@ class Wiring:
         self.plugins: dict[str, Plugin] = {}
         self.hooks = HookCalls(records.is_active, self.fail)
         self.services = Services()
+        self.board: Board
         self.directory: Directory
 
     def fail(self, name: str, error: BaseException) -> None:
@@ -132,7 +133,7 @@ def section_faults(section: str, error: ValidationError) -> list[str]:
 
 
 def _provide_services(wiring: Wiring) -> None:
-    board = _make_board(wiring)
+    wiring.board = board = _make_board(wiring)
     settings, services = wiring.settings, wiring.services
     wiring.directory = Directory(settings, board)
     services.add(ModelDirectory, wiring.directory)

@@ -34,5 +34,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]  # nobody reads it; flushing would raise again
+        sys.stdout = None  # nobody reads it; flushing would raise again
         return 1

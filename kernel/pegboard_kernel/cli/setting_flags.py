@@ -49,12 +49,17 @@ class SettingFlags:
         return settings
 
 
-def add_common_flags(parser: Parser) -> SettingFlags:
-    """Add what every command takes: `--data-dir`, `--catalog`, `--config` and `--json`."""
+def add_common_flags(parser: Parser, *further: str) -> SettingFlags:
+    """Add what every command takes, and the flags of the `further` settings."""
     _add_json(parser)
     fields = kernel_fields()
-    _add(parser, "settings", [one for one in fields if one.path in COMMON])
+    _add(parser, "settings", [one for one in fields if one.path in (*COMMON, *further)])
     return SettingFlags(fields)
+
+
+def add_client_flags(parser: Parser) -> SettingFlags:
+    """Add what a command needs that talks to a running server."""
+    return add_common_flags(parser, "host", "port", "api_keys")
 
 
 def find_setting_flags(arguments: Sequence[str]) -> SettingFlags:

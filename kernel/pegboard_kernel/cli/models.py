@@ -1,0 +1,96 @@
+"""`pegboard models`: what the catalogue holds, and what a running server does with it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+from pegboard_contracts.models import ModelEntry
+
+from pegboard_kernel.cli.output import print_json, print_table
+from pegboard_kernel.cli.parser import Parser
+from pegboard_kernel.cli.server_client import ServerError, client_for
+from pegboard_kernel.cli.setting_flags import SettingFlags, add_client_flags
+from pegboard_kernel.faults import StartupError
+from pegboard_kernel.settings import Settings
+
+_EXAMPLES = """\
+examples:
+  pegboard models list
+  pegboard models list --catalog ./models.json --json
+
+Without a running server the states are unknown and the catalogue alone is shown.
+exit codes: 0 success, 2 bad usage or bad settings
+"""
+
+
+def configure(parser: Parser, arguments: Sequence[str]) -> None:
+    """Add `list`."""
+    del arguments
+    parser.epilog = _EXAMPLES
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
+    every = actions.add_parser("list", help="list the models", epilog=_EXAMPLES)
+    flags = add_client_flags(every)
+    every.set_defaults(run=partial(_list, flags))
+
+
+def _list(flags: SettingFlags, namespace: argparse.Namespace) -> int:
+    settings = flags.settings(namespace)
+    models = {entry.id: _row(entry) for entry in _catalogued(settings)}
+    for row in _served(settings):
+        models[row["id"]] = models.get(row["id"], {}) | row
+    if namespace.json:
+        print_json({"models": list(models.values())})
+        return 0
+    if not models:
+        print("No models yet. `pegboard serve --model SPEC` adds one; see pegboard serve --help.")
+        return 0
+    columns = ("id", "status", "backend", "device", "context_tokens", "source_model")
+    rows = [tuple(_text(row.get(column)) for column in columns) for row in models.values()]
+    print_table(("ID", "STATE", "BACKEND", "DEVICE", "CONTEXT", "SOURCE"), rows)
+    return 0
+
+
+def _catalogued(settings: Settings) -> list[ModelEntry]:
+    file = settings.catalog or settings.data_dir / "models.json"
+    try:
+        document = msgspec.json.decode(file.read_bytes(), type=_CatalogueFile)
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.DecodeError) as error:
+        raise StartupError(f"catalog: {file} cannot be read: {error}") from None
+    return document.models
+
+
+class _CatalogueFile(msgspec.Struct):
+    models: list[ModelEntry]
+
+
+def _served(settings: Settings) -> list[dict[str, Any]]:
+    try:
+        return cast("list[dict[str, Any]]", client_for(settings).get("/v1/models")["data"])
+    except (ServerError, KeyError, ValueError):
+        return []
+
+
+def _row(entry: ModelEntry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "status": "not served",
+        "name": entry.name or entry.id,
+        "description": entry.description,
+        "aliases": entry.aliases,
+        "backend": entry.backend,
+        "device": None,
+        "recommended_device": entry.recommended_device,
+        "context_tokens": entry.max_context_len,
+        "max_output_tokens": entry.max_output_tokens,
+        "source_model": entry.source_model,
+    }
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,94 @@
+"""A small client of a running server, for the commands that ask one."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.parse
+from collections.abc import Generator
+from typing import Any, cast
+
+from pegboard_kernel.settings import Settings
+
+
+class ServerError(Exception):
+    """Say in one line why the server gave no answer; `status` is 0 when it was not reached."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        """Keep both."""
+        super().__init__(message)
+        self.status = status
+
+
+class ServerClient:
+    """Talk to the server at a URL, one connection a call."""
+
+    def __init__(self, url: str, api_key: str | None) -> None:
+        """Keep the address; nothing is sent yet. A path such as `/v1` is dropped."""
+        self.url = url
+        parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
+        secure = parts.scheme == "https"
+        self._connection = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        self._address = (parts.hostname or "127.0.0.1", parts.port or (443 if secure else 80))
+        self._headers = {"content-type": "application/json", "connection": "close"}
+        if api_key:
+            self._headers["authorization"] = f"Bearer {api_key}"
+
+    def get(self, path: str, *, timeout: float = 5.0) -> dict[str, Any]:
+        """Return the JSON object behind a path; raises `ServerError`."""
+        response = self._send("GET", path, None, timeout)
+        return cast("dict[str, Any]", json.loads(response.read()))
+
+    def is_there(self) -> bool:
+        """Tell whether a Pegboard server answers here, with or without our key."""
+        try:
+            return self.get("/health/live", timeout=1.0).get("status") == "ok"
+        except ServerError as error:
+            return error.status in (401, 403)
+        except ValueError:
+            return False
+
+    def stream(self, path: str, body: dict[str, Any]) -> Generator[dict[str, Any]]:
+        """Post `body` and yield each event's JSON; raises `ServerError`, also in mid-stream."""
+        response = self._send("POST", path, json.dumps(body), timeout=None)
+        try:
+            for line in response:
+                if not line.startswith(b"data: ") or line == b"data: [DONE]\n":
+                    continue
+                event = json.loads(line.removeprefix(b"data: "))
+                if "error" in event:
+                    raise ServerError(event["error"]["message"], 500)
+                yield event
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerError(f"the server at {self.url} broke off: {error}") from None
+        finally:
+            response.close()
+
+    def _send(
+        self, method: str, path: str, body: str | None, timeout: float | None
+    ) -> http.client.HTTPResponse:
+        host, port = self._address
+        connection = self._connection(host, port, timeout=timeout)
+        try:
+            connection.request(method, path, body, self._headers)
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerError(f"no server answers at {self.url}: {error}") from None
+        if response.status >= 400:
+            raise ServerError(_message(response), response.status)
+        return response
+
+
+def _message(response: http.client.HTTPResponse) -> str:
+    try:
+        return str(json.loads(response.read())["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered {response.status} {response.reason}"
+
+
+def client_for(settings: Settings, url: str | None = None) -> ServerClient:
+    """Make a client for `url`, or for where a server with these settings listens."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - not bound, mapped
+    bracketed = f"[{host}]" if ":" in host else host
+    key = settings.api_keys[0].get_secret_value() if settings.api_keys else None
+    return ServerClient(url or f"http://{bracketed}:{settings.port}", key)
