@@ -276,8 +276,8 @@ class ChatRequest(RequestModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = Field(default=None, ge=1, le=16)
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1, lt=2**63)
+    max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**63)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, le=2**31 - 1)
@@ -314,10 +314,10 @@ class ChatRequest(RequestModel):
     response_format: ResponseFormat | None = None
     chat_template_kwargs: JsonObject | None = None
     reasoning_effort: str | None = None
-    thinking_budget_tokens: int | None = Field(default=None, ge=-1)
-    reasoning_budget_tokens: int | None = Field(default=None, ge=-1)
-    thinking_token_budget: int | None = Field(default=None, ge=-1)
-    thinking_budget: int | None = Field(default=None, ge=-1)
+    thinking_budget_tokens: int | None = Field(default=None, ge=-1, lt=2**63)
+    reasoning_budget_tokens: int | None = Field(default=None, ge=-1, lt=2**63)
+    thinking_token_budget: int | None = Field(default=None, ge=-1, lt=2**63)
+    thinking_budget: int | None = Field(default=None, ge=-1, lt=2**63)
 
     @model_validator(mode="after")
     def _logprobs_asked_for(self) -> ChatRequest:
