@@ -1,0 +1,1 @@
+"""The children's side: `python -m pegboard_kernel.child engine|preparer`."""

@@ -1,0 +1,76 @@
+"""The preparer child: renders and tokenizes, one call after the other."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from pegboard_contracts.backend import Backend
+from pegboard_contracts.conversation import Conversation
+
+from pegboard_kernel import templates
+from pegboard_kernel.child.calls import answer_call
+from pegboard_kernel.child.pipe import CommandPipe
+from pegboard_kernel.engines.frames import Call, Close, Opening, Prepared, PreparerInfo
+
+
+def serve_preparer(pipe: CommandPipe, backend: Backend, opening: Opening) -> None:
+    """Answer calls until closed. `open` is the first, once the engine is open."""
+    preparer = Preparer(backend, opening.description.options)
+    functions = {
+        "open": preparer.open,
+        "prepare": preparer.prepare,
+        "encode": preparer.encode,
+    }
+    while True:
+        for command in pipe.receive(None):
+            if isinstance(command, Close):
+                return
+            if not isinstance(command, Call):
+                raise TypeError("a preparer only answers calls")
+            pipe.send(answer_call(command, functions))
+
+
+class Preparer:
+    """Turn conversations, texts and ids into prompts."""
+
+    def __init__(self, backend: Backend, options: dict[str, Any]) -> None:
+        """Keep what opens the tokenizer."""
+        self._backend = backend
+        self._options = options
+
+    def open(self, arguments: dict[str, Any]) -> PreparerInfo:
+        """Open the tokenizer and tell about the model's template."""
+        del arguments
+        self._tokenizer = self._backend.open_tokenizer(self._options)
+        self._source = self._tokenizer.source()
+        self._special_texts = self._tokenizer.special_texts()
+        return PreparerInfo(
+            source=self._source, supports_tools=templates.supports_tools(self._source)
+        )
+
+    def prepare(self, arguments: dict[str, Any]) -> Prepared:
+        """Render and tokenize `conversation`, tokenize `text`, or take `ids` as they are.
+
+        Raises `ApiError` 400 for what the template cannot render.
+        """
+        if (ids := arguments.get("ids")) is not None:
+            return Prepared(text=self._tokenizer.decode(ids), ids=ids)
+        if (text := arguments.get("text")) is not None:
+            return Prepared(text=text, ids=self._tokenizer.encode(text))
+        return self._render(msgspec.convert(arguments["conversation"], Conversation))
+
+    def _render(self, conversation: Conversation) -> Prepared:
+        text = templates.render_prompt(
+            self._source,
+            conversation,
+            special_texts=self._special_texts,
+            now=datetime.now().astimezone(),
+        )
+        ids = self._tokenizer.encode(text, templates.LITERAL_MARK)
+        return Prepared(text=text.replace(templates.LITERAL_MARK, ""), ids=ids)
+
+    def encode(self, arguments: dict[str, Any]) -> list[int]:
+        """Tokenize text that goes on where a prompt ended."""
+        return self._tokenizer.encode(arguments["text"])

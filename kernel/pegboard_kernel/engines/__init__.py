@@ -1,0 +1,1 @@
+"""The server's side of engine processes: frames, supervision, admission and leases."""

@@ -1,0 +1,186 @@
+"""The two children of one engine, kept alive together, and the leases on them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Generator
+from typing import Any
+
+import msgspec
+from pegboard_contracts.backend import EngineDescription
+from pegboard_contracts.engine import EngineInfo
+from pegboard_contracts.errors import ApiError
+
+from pegboard_kernel.engines.admission import Admission
+from pegboard_kernel.engines.engine_client import EngineClient
+from pegboard_kernel.engines.frames import Opening, PreparerInfo
+from pegboard_kernel.engines.preparer_client import PreparerClient
+
+logger = logging.getLogger(__name__)
+
+_BACK_OFF = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds before each attempt to open a lost engine again; after the last one it stays away."""
+
+
+class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bound an engine: seconds without a sign of life, seconds per template, waiting requests."""
+
+    hang_timeout: float = 60.0
+    template_timeout: float = 5.0
+    max_queue: int = 64
+
+
+class EnginePair:
+    """Run one engine with its preparer, restart what dies, and close when nobody needs it.
+
+    Requests that run when the engine dies fail; those in the queue wait for the restart;
+    new ones get 503 with `Retry-After` (decisions 4 and 44). `on_lost` is called when the
+    engine could not be opened again.
+    """
+
+    def __init__(
+        self,
+        description: EngineDescription,
+        section: dict[str, Any],
+        limits: EngineLimits,
+        on_lost: Callable[[ApiError], None],
+    ) -> None:
+        """Prepare; nothing is started."""
+        beat = min(1.0, limits.hang_timeout / 4)
+        self._opening = Opening(description, section, beat)
+        self._hang_timeout = limits.hang_timeout
+        self._on_lost = on_lost
+        self.admission = Admission(limits.max_queue)
+        self.preparer = PreparerClient(self._opening, time_limit=limits.template_timeout)
+        self._engine = self._new_engine()
+        self._info: EngineInfo | None = None
+        self._template: PreparerInfo | None = None
+        self._restart: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+        self._leases = 0
+        self._retiring = False
+        self._free: asyncio.Future[None] | None = None
+
+    def _new_engine(self) -> EngineClient:
+        return EngineClient(
+            self._opening, hang_timeout=self._hang_timeout, on_gone=self._engine_gone
+        )
+
+    @property
+    def info(self) -> EngineInfo:
+        """Describe the engine, once open."""
+        if self._info is None:
+            raise RuntimeError("the engine was not opened")
+        return self._info
+
+    @property
+    def template(self) -> PreparerInfo:
+        """Describe the model's template, once open."""
+        if self._template is None:
+            raise RuntimeError("the preparer was not opened")
+        return self._template
+
+    @property
+    def pids(self) -> tuple[int, int]:
+        """Return the process ids of engine and preparer."""
+        return self._engine.pid, self.preparer.pid
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether a new request would be taken."""
+        return self._engine.alive and not self._retiring
+
+    async def open(self) -> None:
+        """Start both children and wait until the model can answer.
+
+        Raises `ApiError` when it cannot be opened; nothing is left running then, nor when
+        the caller is cancelled.
+        """
+        loop = asyncio.get_running_loop()
+        early = loop.create_task(self.preparer.start())
+        try:
+            self._info = await self._engine.open()
+            await early
+            self._template = await self.preparer.open()
+        except BaseException:
+            early.cancel()
+            await asyncio.gather(early, return_exceptions=True)
+            await self.close()
+            raise
+        self.admission.resume(self._engine, self._info.max_sequences)
+
+    @contextlib.contextmanager
+    def lease(self) -> Generator[EnginePair]:
+        """Keep both children for the length of a generation.
+
+        Raises `ApiError` 503 while the engine is away or being closed.
+        """
+        if not self.ready:
+            loop = asyncio.get_running_loop()
+            message = "The model's engine is being restarted. Send the request again in a moment."
+            retry_after = max(1.0, self._retry_at - loop.time() + 1.0)
+            raise ApiError(503, message, code="engine_restarting", retry_after=retry_after)
+        self._leases += 1
+        try:
+            yield self
+        finally:
+            self._leases -= 1
+            if self._leases == 0 and self._free is not None and not self._free.done():
+                self._free.set_result(None)
+
+    def answered(self) -> None:
+        """Take note that a request ended well: the engine is sound."""
+        self._failures = 0
+
+    async def call(self, name: str, arguments: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - the function's own value
+        """Call a function of the engine by name, between two steps."""
+        return await self._engine.call(name, arguments)
+
+    async def retire(self) -> None:
+        """Take no new request, wait until the last lease is returned, and close."""
+        self._retiring = True
+        if self._leases:
+            self._free = asyncio.get_running_loop().create_future()
+            await self._free
+        await self.close()
+
+    async def close(self) -> None:
+        """End both children within a few seconds; what still runs or waits fails."""
+        self._retiring = True
+        self.admission.suspend()
+        if self._restart is not None:
+            self._restart.cancel()
+            await asyncio.gather(self._restart, return_exceptions=True)
+        message = "The model was unloaded. Load it and send the request again."
+        self.admission.fail_all(ApiError(503, message, code="model_unloaded", retry_after=5))
+        await asyncio.gather(self._engine.close(), self.preparer.close())
+
+    def _engine_gone(self, error: ApiError) -> None:
+        del error
+        self.admission.suspend()
+        if not self._retiring:
+            self._restart = asyncio.get_running_loop().create_task(self._reopen())
+
+    async def _reopen(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._failures < len(_BACK_OFF):
+            pause = _BACK_OFF[self._failures]
+            self._failures += 1
+            self._retry_at = loop.time() + pause
+            await asyncio.sleep(pause)
+            self._engine = self._new_engine()
+            try:
+                self._info = await self._engine.open()
+            except ApiError as fault:
+                logger.warning("the engine cannot be opened again: %s", fault.message)
+                continue
+            logger.info("the engine was restarted as process %s", self._engine.pid)
+            self.admission.resume(self._engine, self._info.max_sequences)
+            return
+        message = "The model's engine was lost too often and is not restarted. Load it again."
+        error = ApiError(503, message, code="engine_lost", retry_after=30)
+        self.admission.fail_all(error)
+        self._on_lost(error)
