@@ -3,8 +3,8 @@
 Reading a template's text tells little: templates raise, drop what they do not know, or
 print Python literals. So each question is a short conversation with words that stand
 nowhere else; the answer is whether those words come out. The answers are kept for each
-template. A template that renders none of the probes is given everything unchanged, and
-the request shows what it says.
+template. A template that renders none of the probes, or loops in one, is given everything
+unchanged, and the request shows what it says.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 from pegboard_contracts.errors import ApiError
 
 from pegboard_kernel.templates.environment import ChatTemplate, chat_template
+from pegboard_kernel.templates.limits import OutOfTimeError
 
 _Message = dict[str, Any]
 
@@ -26,7 +27,6 @@ _ARGUMENTS = {"probekey": "probevalue"}
 _ARGUMENTS_TEXT = '{"probekey": "probevalue"}'
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 _MEDIA = ("image", "audio", "video")
-_PROBE_MEMORY = 1 << 26
 
 
 class CallStyle(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,10 @@ def capabilities_of(text: str, bos_token: str, eos_token: str) -> Capabilities:
 
     Raises `ApiError` 400 when the template does not compile.
     """
-    capabilities = _Prober(chat_template(text), bos_token, eos_token).probe()
+    try:
+        capabilities = _Prober(chat_template(text), bos_token, eos_token).probe()
+    except OutOfTimeError:
+        capabilities = None
     return capabilities or Capabilities(tools="tools" in text)
 
 
@@ -129,7 +132,7 @@ class _Prober:
             "add_generation_prompt": answer,
         }
         try:
-            return self._template.render(variables, _NOON, memory=_PROBE_MEMORY)
+            return self._template.probe(variables, _NOON)
         except ApiError:
             return ""
 

@@ -9,8 +9,6 @@ a 400 with the template's own words; it never ends the process.
 from __future__ import annotations
 
 import json
-import sys
-import threading
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -23,16 +21,18 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pegboard_contracts.errors import ApiError, invalid_request
 
+from pegboard_kernel.templates.limits import bounded_memory, bounded_time
 from pegboard_kernel.templates.literals import CUT_MARK, LITERAL_MARK
-
-if sys.platform == "linux":
-    import resource
 
 MAX_CHARACTERS = 32_000_000
 """What one rendering, and each block or macro in it, may write."""
 
 MAX_MEMORY = 1 << 29
-"""Bytes of address space that one rendering may add (enforced on Linux)."""
+"""Bytes that one rendering may add."""
+
+PROBE_MEMORY = 1 << 26
+PROBE_SECONDS = 0.5
+"""What a probe may add and use: it renders in under a millisecond where nothing is wrong."""
 
 _MESSAGE_CHARACTERS = 500
 
@@ -45,18 +45,26 @@ class ChatTemplate:
 
         Raises `ApiError` 400 `chat_template_error` when it is no valid template.
         """
-        with _template_errors(), _bounded_memory(MAX_MEMORY):
+        with _template_errors(), bounded_memory(MAX_MEMORY):
             self._template = _environment().from_string(text.replace(LITERAL_MARK, ""))
 
-    def render(
-        self, variables: Mapping[str, Any], now: datetime, *, memory: int = MAX_MEMORY
-    ) -> str:
-        """Return the text; `now` is what `strftime_now` tells, `memory` is in bytes.
+    def render(self, variables: Mapping[str, Any], now: datetime) -> str:
+        """Return the text; `now` is what `strftime_now` tells.
 
         Raises `ApiError` 400 `chat_template_error` with the template's own message.
         """
         helpers = {"raise_exception": _raise_exception, "strftime_now": now.strftime}
-        with _template_errors(), _bounded_memory(memory):
+        with _template_errors(), bounded_memory(MAX_MEMORY):
+            return self._template.render({**helpers, **variables})
+
+    def probe(self, variables: Mapping[str, Any], now: datetime) -> str:
+        """Render a small question within small limits.
+
+        Raises what `render` does, and `OutOfTimeError` (in the main thread of a POSIX
+        process; elsewhere only the process that holds the time limit ends it).
+        """
+        helpers = {"raise_exception": _raise_exception, "strftime_now": now.strftime}
+        with _template_errors(), bounded_memory(PROBE_MEMORY), bounded_time(PROBE_SECONDS):
             return self._template.render({**helpers, **variables})
 
 
@@ -160,25 +168,3 @@ def _explain(error: Exception) -> str:
         return str(error)
     # Messages of other errors may quote the conversation.
     return f"it failed with {type(error).__name__}"
-
-
-_memory_lock = threading.Lock()
-
-
-@contextmanager
-def _bounded_memory(memory: int) -> Generator[None]:
-    """Make a template that hoards memory fail with `MemoryError` instead of the process."""
-    if sys.platform != "linux":
-        yield
-        return
-    with _memory_lock:
-        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-        with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 - every request
-            used = int(statm.read().split()[0]) * resource.getpagesize()
-        limits = [used + memory]
-        limits += [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-        resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -185,6 +187,18 @@ def test_templates_that_cannot_be_used_support_no_tools() -> None:
     assert not supports_tools(TemplateSource())
     assert not supports_tools(TemplateSource(template="{% if %}"))
     assert not supports_tools(TemplateSource(template="{{ raise_exception('no') }}"))
+
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no timers of processor time")
+@pytest.mark.parametrize("template", [LOOP, "{% if tools %}" + LOOP + "{% endif %}"])
+def test_a_template_that_loops_holds_no_probe_up(template: str) -> None:
+    start = time.process_time()
+    assert supports_tools(TemplateSource(template=template)) is ("tools" in template)
+    assert time.process_time() - start < 4
+    assert not supports_tools(TemplateSource(template="{{ messages[0].content }}"))
 
 
 def test_the_template_for_tools_serves_conversations_with_tools(chat: Chat) -> None:
