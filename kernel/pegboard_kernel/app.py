@@ -105,6 +105,8 @@ class Application:
             self.refuse_if_lacking()
             await self.wiring.directory.start()
             logger.info("%s", self.records.summary())
+            if not self.wiring.directory.models():
+                logger.warning("no model is registered; add one: pegboard serve --model SPEC")
             yield
 
     def refuse_if_lacking(self) -> None:

@@ -115,7 +115,7 @@ def read_layer(
     typed = {path: Given(value, f"flag {by_path[path].flag}") for path, value in flags.items()}
     stronger = _from_environment(fields, environ) | typed
     layer = _from_file(stronger, by_path) | stronger
-    return _from_presets(layer, by_path) | layer
+    return _from_presets(layer) | layer
 
 
 def _from_environment(fields: Iterable[SettingField], environ: Mapping[str, str]) -> Layer:
@@ -130,7 +130,7 @@ def _from_environment(fields: Iterable[SettingField], environ: Mapping[str, str]
     faults: list[str] = []
     for name in sorted(unknown):
         path = name.removeprefix(PREFIX).lower().replace("__", ".")
-        if path.startswith(PLUGINS):
+        if path.startswith(PLUGINS) and path.count(".") > 1:
             layer[path] = Given(environ[name], f"env {name}")
         else:
             faults.append(f"{name}: there is no such setting.{suggestion(name, known)}")
@@ -153,7 +153,9 @@ def _from_file(stronger: Layer, known: Collection[str]) -> Layer:
     layer: Layer = {}
     faults: list[str] = []
     for path, value in _flatten(document, "", known):
-        if path in known or (path.count(".") > 1 and path.startswith(PLUGINS)):
+        if path == "config":
+            faults.append(f"{file}: 'config' says where this file is; give it as --config")
+        elif path in known or (path.count(".") > 1 and path.startswith(PLUGINS)):
             layer[path] = Given(value, f"file {file}")
         else:
             faults.append(f"{file}: there is no setting '{path}'.{suggestion(path, known)}")
@@ -177,7 +179,7 @@ def _flatten(
             yield path, value
 
 
-def _from_presets(layer: Layer, known: Collection[str]) -> Layer:
+def _from_presets(layer: Layer) -> Layer:
     given = layer.get("compat")
     presets: Layer = {}
     for name in cast("list[str]", given.value if given else []):
@@ -187,8 +189,7 @@ def _from_presets(layer: Layer, known: Collection[str]) -> Layer:
                 f"compat: there is no preset '{name}', only {', '.join(PRESETS)}.{hint}"
             )
         for path, value in PRESETS[name].values.items():
-            if path in known or path.startswith(PLUGINS):
-                presets[path] = Given(value, f"compat {name}")
+            presets[path] = Given(value, f"compat {name}")
     return presets
 
 
@@ -200,6 +201,8 @@ def build_settings(layer: Layer) -> Settings:
         target = nested
         for parent in parents:
             target = target.setdefault(parent, {})
+            if not isinstance(target, dict):
+                raise StartupError(f"{path} ({given.source}): '{parent}' is no section")
         target[last] = given.value
     try:
         return Settings.model_validate(nested)

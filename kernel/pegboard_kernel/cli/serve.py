@@ -27,7 +27,9 @@ from pegboard_kernel.models.specs import SpecError
 from pegboard_kernel.settings import Settings
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+logger = logging.getLogger(__name__)
 
 _EXAMPLES = """\
 examples:
@@ -84,7 +86,7 @@ class _Server(Server):
     def __init__(self, app: ASGIApp, settings: Settings, ready_line: str) -> None:
         super().__init__(
             Config(
-                app,
+                _cut_off_quietly(app),
                 http="httptools",
                 lifespan="off",
                 log_config=None,
@@ -110,6 +112,18 @@ class _Server(Server):
     def capture_signals(self) -> Generator[None, None, None]:
         """Leave signals to `_serve`, which also hears them while models load."""
         yield
+
+
+def _cut_off_quietly(app: ASGIApp) -> ASGIApp:
+    """End a request that is cut off when the server stops without a traceback."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except asyncio.CancelledError:
+            logger.warning("%s was cut off: the server stops", scope.get("path"))
+
+    return run
 
 
 async def _serve(application: Application, server: _Server, listener: socket.socket) -> None:
