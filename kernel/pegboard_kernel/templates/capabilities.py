@@ -54,7 +54,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     messages come out wherever and however often they stand. `repeated_roles`: two turns
     of one role may follow each other. `calls` `None`: calls and results do not come out.
     `tools`: a tool's name comes out; `bare_tools`: even one without description and
-    parameters. `no_tools` is the value of `tools` when there are none.
+    parameters. `system_tools`: tools are JSON text in the system message's `tools`.
+    `no_tools` is the value of `tools` when there are none.
     """
 
     part_roles: frozenset[str] = frozenset()
@@ -66,6 +67,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_key: str | None = "reasoning_content"
     tools: bool = True
     bare_tools: bool = True
+    system_tools: bool = False
     no_tools: list[Any] | None = None
 
 
@@ -103,6 +105,8 @@ class _Prober:
         if calls and reasoning_key and not self._takes_reasoning_beside(calls, reasoning_key):
             calls = msgspec.structs.replace(calls, reasoning_beside_text=False)
         bare_tools = self._shows_tool({"name": "probetool"})
+        variable_tools = bare_tools or self._shows_tool(_FULL_TOOL)
+        system_tools = system and not variable_tools and self._shows_system_tools()
         return Capabilities(
             part_roles=frozenset(self._part_roles),
             media=frozenset(kind for kind in _MEDIA if self._takes_media(kind)),
@@ -111,8 +115,9 @@ class _Prober:
             repeated_roles=self._takes_repeated_roles(),
             calls=calls,
             reasoning_key=reasoning_key,
-            tools=bare_tools or self._shows_tool(_FULL_TOOL),
-            bare_tools=bare_tools,
+            tools=variable_tools or system_tools,
+            bare_tools=bare_tools or system_tools,
+            system_tools=system_tools,
             no_tools=self._no_tools,
         )
 
@@ -214,6 +219,11 @@ class _Prober:
             if "probetool" in self._render([*opening, *question], tools=tools):
                 return True
         return False
+
+    def _shows_system_tools(self) -> bool:
+        tools = '[{"name": "probetool"}]'
+        system = {**self._say("system", "probeword"), "tools": tools}
+        return self._shows([system, self._say("user", "probeuser")], tools)
 
     def _calling(self, style: CallStyle, count: int = 1, **fields: object) -> list[_Message]:
         """Make a question, a turn of calls and their results."""

@@ -59,11 +59,14 @@ def render_prompt(
     messages = [writer.message(item) for item in fit_messages(conversation.messages, capabilities)]
     if conversation.continue_last:
         _mark_cut(conversation, messages)
+    tools = [writer.tool(tool) for tool in conversation.tools]
+    if tools and capabilities.system_tools:
+        _put_into_system(tools, messages)
     variables: dict[str, Any] = {
         "bos_token": source.bos_token,
         "eos_token": source.eos_token,
         "messages": messages,
-        "tools": [writer.tool(tool) for tool in conversation.tools] or capabilities.no_tools,
+        "tools": tools or capabilities.no_tools,
         "documents": None,
         "add_generation_prompt": not conversation.continue_last,
     }
@@ -100,6 +103,14 @@ def _template_text(source: TemplateSource, conversation: Conversation) -> str:
         param="messages",
         code="chat_template_missing",
     )
+
+
+def _put_into_system(tools: list[dict[str, Any]], messages: list[dict[str, Any]]) -> None:
+    """Write tools into the system message in front, for templates that read them there."""
+    if not messages or messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": ""})
+    functions = [tool["function"] for tool in tools]
+    messages[0]["tools"] = json.dumps(functions, ensure_ascii=False)
 
 
 def _mark_cut(conversation: Conversation, messages: list[dict[str, Any]]) -> None:

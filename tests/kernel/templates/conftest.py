@@ -44,7 +44,7 @@ SPECIAL_TEXTS = {
         "[/TOOL_RESULTS]",
     ),
     "gemma": ("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"),
-    "phi": ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"),
+    "phi": ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|tool|>", "<|endoftext|>"),
     "gpt_oss": (
         "<|start|>",
         "<|message|>",
@@ -55,6 +55,7 @@ SPECIAL_TEXTS = {
         "<|constrain|>",
     ),
     "deepseek": ("<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>", "<think>", "</think>"),
+    "glm": ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
     "parts": ("<|im_start|>", "<|im_end|>", "<image>"),
     "generation": ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>"),
 }

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
         ("deepseek_r1", False),
         ("gemma", False),
         ("generation_tag", False),
+        ("gemma3", False),
+        ("glm", True),
         ("gpt_oss", True),
         ("llama3_1", True),
         ("mistral", True),
         ("parts_only", False),
         ("phi3_5", False),
+        ("phi4_mini", True),
         ("qwen2_5", True),
         ("qwen3", True),
         ("qwen3_coder", True),
@@ -82,6 +85,18 @@ def test_llama_lists_tools_in_the_first_user_message(chat: Chat) -> None:
         variables={"tools_in_user_message": False},
     )
     assert "Functions:" not in in_system
+
+
+def test_phi_reads_tools_in_the_system_message(chat: Chat) -> None:
+    listed = (
+        '[{"name": "add", "description": "Add numbers.", "parameters": '
+        '{"type": "object", "properties": {"a": {"type": "integer"}}}}]'
+    )
+    question = chat.say("user", "q")
+    rest = f"<|tool|>{listed}<|/tool|><|end|><|user|>q<|end|><|assistant|>"
+    assert chat.render("phi4_mini", question, tools=(chat.tool(),)) == "<|system|>" + rest
+    prompt = chat.render("phi4_mini", chat.say("system", "S"), question, tools=(chat.tool(),))
+    assert prompt == "<|system|>S" + rest
 
 
 def test_a_tool_loop_in_qwen3(chat: Chat) -> None:

@@ -15,11 +15,21 @@ from pegboard_kernel.templates import LITERAL_MARK
 if TYPE_CHECKING:
     from tests.kernel.templates.conftest import Chat
 
-TOOL_FAMILIES = ("gpt_oss", "llama3_1", "mistral", "qwen2_5", "qwen3", "qwen3_coder")
+TOOL_FAMILIES = (
+    "glm",
+    "gpt_oss",
+    "llama3_1",
+    "mistral",
+    "phi4_mini",
+    "qwen2_5",
+    "qwen3",
+    "qwen3_coder",
+)
 ALL_FAMILIES = (
     "chatml",
     "deepseek_r1",
     "gemma",
+    "gemma3",
     "generation_tag",
     "parts_only",
     "phi3_5",
