@@ -18,8 +18,7 @@ from pegboard_contracts.grammar import (
     SchemaTranslator,
     pattern_expression,
 )
-
-from tests.grammar.sampling import Grammar
+from pegboard_contracts.grammar.examples import GrammarReader
 
 Schema = dict[str, Any]
 
@@ -102,7 +101,7 @@ ENFORCED: list[Schema] = [
 def draw(schema: object, seed: int, count: int = 40) -> tuple[list[str], list[str]]:
     builder = GrammarBuilder()
     translator = SchemaTranslator(builder, schema)
-    grammar = Grammar(builder.text(translator.expression()))
+    grammar = GrammarReader(builder.text(translator.expression()))
     rng = random.Random(seed)  # noqa: S311 - drawing samples, no secrets
     return [grammar.draw(rng) for _ in range(count)], translator.unenforced
 

@@ -1,0 +1,1 @@
+"""Plugins of kind `structured_outputs`: what a client wants, as a constraint."""
