@@ -20,9 +20,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _COUNTS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
-_ALPHABET = (
-    "abcdefghijklmnopqrstuvwxyz0123456789" + "".join(map(chr, range(0x20, 0x7F))) + "äß€漢😀\n"
-)
+_ALPHABET = string.ascii_lowercase + "".join(map(chr, range(0x20, 0x7F))) + "äß€漢😀\n"
 _UNREACHED = 10**6
 _SHORT_FROM = 30
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
