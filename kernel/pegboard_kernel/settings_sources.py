@@ -200,9 +200,10 @@ def build_settings(layer: Layer) -> Settings:
         *parents, last = path.split(".")
         target = nested
         for parent in parents:
-            target = target.setdefault(parent, {})
-            if not isinstance(target, dict):
+            inner: object = target.setdefault(parent, {})
+            if not isinstance(inner, dict):
                 raise StartupError(f"{path} ({given.source}): '{parent}' is no section")
+            target = cast("dict[str, Any]", inner)
         target[last] = given.value
     try:
         return Settings.model_validate(nested)

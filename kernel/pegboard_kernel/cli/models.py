@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
-import msgspec
 from pegboard_contracts.models import ModelEntry
 
 from pegboard_kernel.cli.output import print_json, print_table
 from pegboard_kernel.cli.parser import Parser
 from pegboard_kernel.cli.server_client import ServerError, client_for
 from pegboard_kernel.cli.setting_flags import SettingFlags, add_client_flags
-from pegboard_kernel.faults import StartupError
+from pegboard_kernel.models.catalogue import read_catalogue
 from pegboard_kernel.settings import Settings
 
 _EXAMPLES = """\
@@ -56,17 +56,10 @@ def _list(flags: SettingFlags, namespace: argparse.Namespace) -> int:
 
 def _catalogued(settings: Settings) -> list[ModelEntry]:
     file = settings.catalog or settings.data_dir / "models.json"
-    try:
-        document = msgspec.json.decode(file.read_bytes(), type=_CatalogueFile)
-    except FileNotFoundError:
-        return []
-    except (OSError, msgspec.DecodeError) as error:
-        raise StartupError(f"catalog: {file} cannot be read: {error}") from None
-    return document.models
-
-
-class _CatalogueFile(msgspec.Struct):
-    models: list[ModelEntry]
+    catalogue = read_catalogue(file, default_device=settings.default_device)
+    for fault in catalogue.faults:
+        print(f"pegboard: {fault}", file=sys.stderr)
+    return catalogue.entries
 
 
 def _served(settings: Settings) -> list[dict[str, Any]]:

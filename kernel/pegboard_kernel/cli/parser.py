@@ -39,12 +39,20 @@ exit codes: 0 success, 1 a fault while running, 2 bad usage or bad settings, 130
 """
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keep line breaks, and names and meanings on one line."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32)
+        self._action_max_length = max(map(len, COMMANDS)) + 4  # argparse forgets their indent
+
+
 class Parser(argparse.ArgumentParser):
     """Parse without abbreviations, keep line breaks in help, and complain in one line."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - argparse's own options
         """Set our habits; `options` are argparse's."""
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", _HelpFormatter)
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:

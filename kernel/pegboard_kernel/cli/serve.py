@@ -63,7 +63,7 @@ def run(flags: SettingFlags, namespace: argparse.Namespace) -> int:
             try:
                 application = create_app(settings)
             except SpecError as error:
-                raise StartupError(f"models: {error}") from None
+                raise StartupError(str(error)) from None
             url = _url(settings)
             line = json.dumps({"url": url}) if namespace.json else f"Pegboard is ready at {url}"
             server = _Server(application, settings, line)
