@@ -39,7 +39,7 @@ class RequestModel(BaseModel):
     Optional fields are `| None = None`, so that null equals absent (decision 7).
     """
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", defer_build=True)
 
 
 def _portable(value: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -363,3 +364,14 @@ def test_n_answers_differ_in_their_seeds(wire: Wire) -> None:
     chat = wire()
     chat.asked(n=2)
     assert [r.sampling.seed for r in chat.generator.requests] == [None, None]
+
+
+def test_the_openapi_document_describes_body_and_answer_without_loose_ends(wire: Wire) -> None:
+    route = wire().app.openapi()["paths"]["/v1/chat/completions"]["post"]
+    assert "$ref" not in json.dumps(route)
+    body = route["requestBody"]["content"]["application/json"]["schema"]
+    assert {"model", "messages"} == set(body["required"])
+    assert {"type": "string"} in body["properties"]["stop"]["anyOf"]
+    answer = route["responses"]["200"]["content"]
+    assert "choices" in answer["application/json"]["schema"]["properties"]
+    assert "text/event-stream" in answer
