@@ -39,6 +39,7 @@ class BodyLimit(Plugin):
 
     summary = "Refuses request bodies above a limit with 413"
     after = ("network_guard",)
+    required = True
     Settings = Settings
 
     @hookimpl
