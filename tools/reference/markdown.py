@@ -29,6 +29,8 @@ def docstring(subject: object) -> str:
             continue
         lines: list[str] = []
         for line in block.splitlines():
+            if line.startswith("Source: "):
+                break  # for those who change the code
             found = _LABELLED.match(line)
             if found:
                 lines.append(f"- **{found[1]}:** {found[2]}")
@@ -36,7 +38,8 @@ def docstring(subject: object) -> str:
                 lines[-1] += " " + line
             else:
                 lines.append(line)
-        paragraphs.append("\n".join(lines))
+        if lines:
+            paragraphs.append("\n".join(lines))
     return "\n\n".join(paragraphs)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pegboard_kernel.settings import Settings
 from pydantic import BaseModel
@@ -55,7 +56,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, ...]]:
             f"`{prefix}{name}`",
             f"`{flag}`" if flag else "",
             ", ".join([f"`{variable}`", *aliases]),
-            f"`{_type_name(field)}`",
+            f"`{_type_name(field.annotation)}`",
             _default(field),
             field.description or "",
         )
@@ -66,14 +67,21 @@ def _extra(field: FieldInfo) -> dict[str, Any]:
     return cast("dict[str, Any]", extra) if isinstance(extra, dict) else {}
 
 
-def _type_name(field: FieldInfo) -> str:
-    shown = field.annotation
-    name = (
-        shown.__name__ if isinstance(shown, type) and not hasattr(shown, "__args__") else str(shown)
-    )
-    for noise in ("typing.", "pathlib.", "pydantic.types.", "collections.abc."):
-        name = name.replace(noise, "")
-    return name
+def _type_name(shown: object) -> str:
+    """Write a type as one would in a document: no modules, no validators."""
+    origin, arguments = get_origin(shown), get_args(shown)
+    if origin is Annotated:
+        return _type_name(arguments[0])
+    if origin is Literal:
+        return " or ".join(str(argument) for argument in arguments)
+    if origin in (Union, UnionType):
+        return " or ".join(_type_name(argument) for argument in arguments)
+    if origin is not None:
+        inner = ", ".join(_type_name(argument) for argument in arguments)
+        return f"{getattr(origin, '__name__', origin)}[{inner}]"
+    if shown in (None, type(None)):
+        return "none"
+    return "..." if shown is Ellipsis else getattr(shown, "__name__", str(shown))
 
 
 def _default(field: FieldInfo) -> str:
