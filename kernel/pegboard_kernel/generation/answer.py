@@ -1,0 +1,196 @@
+"""One answer, from the engine's tokens to semantic events: no input, no output, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pegboard_contracts.engine import FinishCause, TokenEvent
+from pegboard_contracts.events import (
+    Finished,
+    FormatEvent,
+    GenerationEvent,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+    ToolArgumentsDelta,
+    ToolCallDone,
+    ToolCallStarted,
+)
+from pegboard_contracts.formats import Reader, ReasoningReader
+from pegboard_contracts.generation import FinishReason, Usage
+
+from pegboard_kernel.generation.stops import StopFinder
+
+
+class Answer:
+    """Read the tokens of one answer.
+
+    Text goes through the reasoning reader, what is no reasoning through the tool reader,
+    what is no call through the stop finder. Every token is read by itself, so events,
+    usage and the end do not depend on how tokens arrived together.
+    """
+
+    def __init__(
+        self,
+        *,
+        reasoning: ReasoningReader | None = None,
+        calls: Reader | None = None,
+        stops: Sequence[str] = (),
+        single_call: bool = False,
+        budget_tokens: int | None = None,
+    ) -> None:
+        """Begin with fresh readers; `single_call` ends the answer behind its first call."""
+        self.output_tokens = 0
+        self.reasoning_tokens = 0
+        self.token_ids: list[int] = []
+        self.text: list[str] = []
+        self.complete_calls = 0
+        self.stopped = False
+        self._reasoning = reasoning
+        self._calls = calls
+        self._stops = StopFinder(stops) if stops else None
+        self._single_call = single_call
+        self._budget_tokens = budget_tokens
+        self._cut_call = False
+        self._cached_tokens = 0
+        self._logprobs: list[TokenLogprob] = []
+        self._events: list[GenerationEvent] = []
+
+    @property
+    def over_budget(self) -> bool:
+        """Tell whether the reasoning block is to be closed now, at the end of a character."""
+        budget, reasoning = self._budget_tokens, self._reasoning
+        if budget is None or reasoning is None:
+            return False
+        whole = not self.text or self.text[-1] != ""
+        return reasoning.inside and self.reasoning_tokens >= budget and whole
+
+    def take_events(self) -> list[GenerationEvent]:
+        """Return the events so far, neighbours of one kind joined, and forget them."""
+        events, self._events = self._events, []
+        return events if len(events) < 2 else _joined(events)
+
+    def take(self, event: TokenEvent) -> None:
+        """Read one event of the engine; nothing once `stopped`."""
+        self.output_tokens += len(event.token_ids)
+        self.token_ids += event.token_ids
+        self.text.append(event.text)
+        if event.finish is not None:
+            self._cached_tokens = event.cached_tokens
+        if event.logprobs is not None:
+            self._logprobs += [
+                TokenLogprob(text, chance, tuple(top)) for chance, text, top in event.logprobs
+            ]
+        reasoning = self._reasoning
+        if reasoning is None:
+            if event.text:
+                self._visible(event.text)
+            return
+        before = reasoning.inside
+        events = reasoning.feed(event.text) if event.text else []
+        if before or reasoning.inside or any(isinstance(e, ReasoningDelta) for e in events):
+            self.reasoning_tokens += len(event.token_ids)
+            self._logprobs.clear()
+        self._reasoned(events)
+
+    def append(self, text: str, token_ids: list[int]) -> None:
+        """Take text that the server put into the answer, which closes a reasoning block."""
+        self.output_tokens += len(token_ids)
+        self.reasoning_tokens += len(token_ids)
+        self.token_ids += token_ids
+        self.text.append(text)
+        if self._reasoning is not None:
+            self._reasoned(self._reasoning.feed(text))
+
+    def finish(self, cause: FinishCause, prompt_tokens: int) -> None:
+        """Read the end: what was held back comes out, then `Finished` with the usage."""
+        if not self.stopped and self._reasoning is not None:
+            self._reasoned(self._reasoning.finish())
+        if not self.stopped and self._calls is not None:
+            self._called(self._calls.finish())
+        found = None
+        if self._stops is not None:
+            if not self.stopped:
+                self._say(self._stops.finish())
+            found = self._stops.found
+        if self.complete_calls and not self._cut_call:
+            reason = FinishReason.TOOL_CALLS
+        elif cause == "length" and not self.stopped:
+            reason = FinishReason.LENGTH
+        else:
+            reason = FinishReason.TOOL_CALLS if self.complete_calls else FinishReason.STOP
+        usage = Usage(
+            prompt_tokens=prompt_tokens,
+            output_tokens=self.output_tokens,
+            reasoning_tokens=self.reasoning_tokens,
+            cached_tokens=min(self._cached_tokens, prompt_tokens),
+        )
+        self._events.append(Finished(reason=reason, usage=usage, stop_string=found))
+
+    def unfinish(self) -> None:
+        """Take back `Finished`: the end is an error."""
+        self._events.pop()
+
+    def _reasoned(self, events: list[FormatEvent]) -> None:
+        for event in events:
+            if isinstance(event, TextDelta):
+                self._visible(event.text)
+            elif not self.stopped:
+                self._events.append(event)
+
+    def _visible(self, text: str) -> None:
+        if self.stopped:
+            return
+        if self._calls is None:
+            self._show(text)
+        else:
+            self._called(self._calls.feed(text))
+
+    def _called(self, events: list[FormatEvent]) -> None:
+        for event in events:
+            if self.stopped:
+                return
+            if isinstance(event, TextDelta):
+                self._show(event.text)
+            else:
+                self._call(event)
+
+    def _call(self, event: FormatEvent) -> None:
+        if isinstance(event, ToolCallStarted) and self._stops is not None:
+            # A stop string cannot go on behind a call.
+            self._say(self._stops.finish())
+        self._logprobs.clear()
+        self._events.append(event)
+        if isinstance(event, ToolCallDone):
+            self._cut_call = not event.complete
+            self.complete_calls += event.complete
+            self.stopped = self._single_call and event.complete
+
+    def _show(self, text: str) -> None:
+        if self._stops is None:
+            self._say(text)
+            return
+        self._say(self._stops.feed(text))
+        self.stopped = self._stops.found is not None
+
+    def _say(self, text: str) -> None:
+        if text:
+            logprobs = tuple(self._logprobs)
+            self._logprobs.clear()
+            self._events.append(TextDelta(text, logprobs))
+
+
+def _joined(events: list[GenerationEvent]) -> list[GenerationEvent]:
+    joined: list[GenerationEvent] = []
+    for event in events:
+        last = joined[-1] if joined else None
+        match last, event:
+            case TextDelta(), TextDelta():
+                joined[-1] = TextDelta(last.text + event.text, last.logprobs + event.logprobs)
+            case ReasoningDelta(), ReasoningDelta():
+                joined[-1] = ReasoningDelta(last.text + event.text)
+            case ToolArgumentsDelta(), ToolArgumentsDelta() if last.index == event.index:
+                joined[-1] = ToolArgumentsDelta(last.index, last.text + event.text)
+            case _:
+                joined.append(event)
+    return joined

@@ -1,0 +1,255 @@
+"""What is settled before a request reaches the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from pegboard_contracts.conversation import Conversation, Message, TextPart, Tool
+from pegboard_contracts.engine import EngineInfo, Submission
+from pegboard_contracts.errors import ApiError, invalid_request, not_supported
+from pegboard_contracts.formats import ToolFormat, new_call_id
+from pegboard_contracts.generation import Constraint, GenerationRequest, Sampling
+from pegboard_contracts.models import ModelEntry
+
+from pegboard_kernel.engines.engine_pair import EnginePair
+from pegboard_kernel.engines.frames import Prepared, PreparerInfo
+from pegboard_kernel.generation.answer import Answer
+from pegboard_kernel.generation.format_choice import FALLBACK, ModelFormats
+
+_PLAIN_SAMPLING = Sampling(
+    temperature=1.0,
+    top_p=1.0,
+    top_k=0,
+    min_p=0.0,
+    repetition_penalty=1.0,
+    presence_penalty=0.0,
+    frequency_penalty=0.0,
+)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold everything one answer is made with."""
+
+    prompt: Prepared
+    sampling: Sampling
+    max_output_tokens: int
+    constraint: Constraint | None
+    tools: tuple[Tool, ...]
+    kept_tokens: tuple[str, ...]
+    last_text: str
+    closing_marker: str
+
+    def submission(self, request_id: int, request: GenerationRequest, answer: Answer) -> Submission:
+        """Make the engine's order for what is left of `answer`."""
+        given = answer.token_ids
+        return Submission(
+            request_id=request_id,
+            prompt_ids=self.prompt.ids + given,
+            prompt_text=self.prompt.text,
+            max_output_tokens=max(1, self.max_output_tokens - answer.output_tokens),
+            sampling=self.sampling,
+            constraint=self.constraint,
+            logprobs=request.top_logprobs is not None,
+            top_logprobs=request.top_logprobs or 0,
+            kept_tokens=self.kept_tokens,
+            last_text=self.last_text,
+            continued_tokens=len(given),
+            continued_text="".join(answer.text),
+        )
+
+
+def check_early(request: GenerationRequest) -> None:
+    """Refuse what no model here can do, before one is loaded for it."""
+    if request.output_format is not None:
+        raise not_supported("response_format")
+
+
+async def prepare(request: GenerationRequest, pair: EnginePair, formats: ModelFormats) -> Prepared:
+    """Render and tokenize the prompt of a request.
+
+    Raises `ApiError` 400 for what the template refuses, 501 for tools that nobody can read.
+    """
+    if request.prompt_ids is not None:
+        return await pair.preparer.prepare_ids(list(request.prompt_ids))
+    if request.prompt_text is not None:
+        return await pair.preparer.prepare_text(request.prompt_text)
+    if request.conversation is None:
+        raise invalid_request("The request holds neither messages nor a prompt.")
+    conversation = _fitted(request.conversation, request, formats, pair.template)
+    return await pair.preparer.prepare_conversation(conversation)
+
+
+async def make_plan(
+    request: GenerationRequest, pair: EnginePair, formats: ModelFormats, entry: ModelEntry
+) -> Plan:
+    """Settle everything that can be refused, and prepare the prompt.
+
+    Raises `ApiError`: 400 for a prompt that leaves no room or cannot be rendered, for
+    logprobs beyond what the engine gives; 501 for what cannot be guaranteed.
+    """
+    info = pair.info
+    tools = offered_tools(request)
+    constraint = _constraint(request, tools, formats)
+    _check_logprobs(request, info)
+    closing_marker = _closing_marker(request, formats)
+    prompt = await prepare(request, pair, formats)
+    return Plan(
+        prompt=prompt,
+        sampling=merged_sampling(request.sampling, info.sampling),
+        max_output_tokens=_output_limit(request, entry, info, len(prompt.ids)),
+        constraint=constraint,
+        tools=tools,
+        kept_tokens=formats.kept_tokens(tools=bool(tools)),
+        last_text=_last_text(request, prompt),
+        closing_marker=closing_marker,
+    )
+
+
+def new_answer(request: GenerationRequest, plan: Plan, formats: ModelFormats) -> Answer:
+    """Make the fresh readers of one answer. A raw prompt is answered with raw text."""
+    reasoning = None
+    if request.conversation is not None and formats.reasoning_format is not None:
+        opened = formats.reasoning_format.opened_by(plan.prompt.text)
+        reasoning = formats.reasoning_format.reader(opened=opened)
+    return Answer(
+        reasoning=reasoning,
+        calls=formats.tool_reader(plan.tools, new_call_id) if plan.tools else None,
+        stops=request.stop,
+        single_call=not request.parallel_tool_calls,
+        budget_tokens=request.reasoning.budget_tokens if plan.closing_marker else None,
+    )
+
+
+def offered_tools(request: GenerationRequest) -> tuple[Tool, ...]:
+    """Return the tools that the model may call: none with `none`, the named ones with names."""
+    choice = request.tool_choice
+    if request.conversation is None or choice.mode == "none":
+        return ()
+    tools = request.conversation.tools
+    if choice.names:
+        return tuple(tool for tool in tools if tool.name in choice.names)
+    return tools
+
+
+def merged_sampling(asked: Sampling, own: Sampling) -> Sampling:
+    """Fill what was not asked for from the model's own defaults, then from plain sampling."""
+    merged: dict[str, Any] = {
+        name: next(
+            (
+                value
+                for source in (asked, own, _PLAIN_SAMPLING)
+                if (value := getattr(source, name)) is not None
+            ),
+            None,
+        )
+        for name in Sampling.__struct_fields__
+    }
+    merged["ignore_eos"] = asked.ignore_eos
+    merged["seed"] = asked.seed
+    return Sampling(**merged)
+
+
+def _fitted(
+    conversation: Conversation,
+    request: GenerationRequest,
+    formats: ModelFormats,
+    template: PreparerInfo,
+) -> Conversation:
+    tools = offered_tools(request)
+    if tools and not formats.reads_calls:
+        message = f"This model's calls cannot be read: {formats.tool_reason}. Leave out 'tools'."
+        raise not_supported("tools", message)
+    messages = conversation.messages
+    tool_format = _format_to_tell(formats)
+    if tools and not template.supports_tools and tool_format is not None:
+        text = tool_format.instructions(tools, request.tool_choice)
+        if text:
+            messages = _instructed(messages, text)
+            tools = ()
+    variables = conversation.template_variables
+    effort = request.reasoning.effort
+    if effort is not None and "reasoning_effort" not in variables:
+        variables = {**variables, "reasoning_effort": effort}
+    return msgspec.structs.replace(
+        conversation, messages=messages, tools=tools, template_variables=variables
+    )
+
+
+def _format_to_tell(formats: ModelFormats) -> ToolFormat | None:
+    return formats.tool_format or formats.candidates.get(FALLBACK)
+
+
+def _instructed(messages: tuple[Message, ...], text: str) -> tuple[Message, ...]:
+    if messages and messages[0].role in ("system", "developer"):
+        first = messages[0]
+        content = (*first.content, TextPart("\n\n" + text))
+        return (msgspec.structs.replace(first, content=content), *messages[1:])
+    return (Message(role="system", content=(TextPart(text),)), *messages)
+
+
+def _constraint(
+    request: GenerationRequest, tools: tuple[Tool, ...], formats: ModelFormats
+) -> Constraint | None:
+    choice = request.tool_choice
+    if not tools:
+        if choice.mode == "required":
+            message = "'tool_choice' demands a call, but the request offers no such tool."
+            raise invalid_request(message, param="tool_choice")
+        return None
+    tool_format = _format_to_tell(formats)
+    if tool_format is not None:
+        return tool_format.constraint(tools, choice, parallel=request.parallel_tool_calls)
+    if choice.mode == "required" or any(tool.strict for tool in tools):
+        raise not_supported("tool_choice")
+    return None
+
+
+def _check_logprobs(request: GenerationRequest, info: EngineInfo) -> None:
+    asked = request.top_logprobs
+    if asked is None:
+        return
+    if info.top_logprobs is None:
+        raise not_supported("logprobs", "This model gives no log probabilities.")
+    if asked > info.top_logprobs:
+        message = (
+            f"This model gives at most {info.top_logprobs} alternatives for a token; set "
+            f"'top_logprobs' to {info.top_logprobs} or leave it out."
+        )
+        raise invalid_request(message, param="top_logprobs")
+
+
+def _closing_marker(request: GenerationRequest, formats: ModelFormats) -> str:
+    if request.reasoning.budget_tokens is None or formats.reasoning_format is None:
+        return ""
+    marker = formats.reasoning_format.closing_marker
+    if not marker:
+        message = "This model's reasoning cannot be cut short; leave the thinking budget out."
+        raise not_supported("thinking_budget_tokens", message)
+    return marker
+
+
+def _output_limit(
+    request: GenerationRequest, entry: ModelEntry, info: EngineInfo, prompt_tokens: int
+) -> int:
+    if prompt_tokens == 0:
+        raise invalid_request("The prompt is empty; it needs at least one token.", param="prompt")
+    room = info.context_tokens - prompt_tokens
+    if room < 1:
+        message = (
+            f"The prompt has {prompt_tokens} tokens and this model's context {info.context_tokens};"
+            " it must leave room for at least one token. Shorten it."
+        )
+        param = "prompt" if request.conversation is None else "messages"
+        raise ApiError(400, message, param=param, code="context_length_exceeded")
+    wanted = request.max_output_tokens or entry.max_output_tokens or room
+    return min(wanted, entry.max_output_tokens or room, room)
+
+
+def _last_text(request: GenerationRequest, prompt: Prepared) -> str:
+    if request.conversation is None:
+        return prompt.text
+    for message in reversed(request.conversation.messages):
+        if message.role in ("user", "tool"):
+            return message.text
+    return ""

@@ -1,0 +1,1 @@
+"""Models: the catalogue file, one record per model, and the directory service."""
