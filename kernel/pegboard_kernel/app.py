@@ -156,10 +156,13 @@ class Application:
         return stack
 
     def _forget_inactive(self) -> None:
+        plugins = {*self._routes, *(one.plugin for one in self._middlewares)}
+        gone = [name for name in plugins if not self.records.is_active(name)]
+        if not gone:
+            return
+        forgotten = [route for name in gone for route in self._routes.get(name, ())]
         routes = self.fastapi.router.routes
-        for name, mine in self._routes.items():
-            if not self.records.is_active(name):
-                routes[:] = [route for route in routes if route not in mine]
+        routes[:] = [route for route in routes if route not in forgotten]
         self._stack = self._wrap()
 
 

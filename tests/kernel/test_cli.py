@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from tests.kernel.plugin_site import Site
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 CLI = [sys.executable, "-m", "pegboard_kernel.cli"]
 
@@ -212,6 +214,39 @@ def test_a_port_in_use_is_told(run: Run) -> None:
         .splitlines()[-1]
         .startswith(f"pegboard: port {port} of 127.0.0.1 is in use")
     )
+
+
+def test_a_broken_plugin_is_shown_and_the_rest_serves(
+    environment: dict[str, str], site: Site
+) -> None:
+    site.add("broken", "raise SystemExit('no driver')\n", kind="backends")
+    paths = os.pathsep.join((str(site.path), environment.get("PYTHONPATH", "")))
+    with serving(environment | {"PYTHONPATH": paths}, "--mock") as (process, url):
+        records = {one["name"]: one for one in get(f"{url}/v1/plugins")[1]["data"]}
+        assert get(f"{url}/v1/models/mock")[1]["status"] == "loaded"
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+    assert records["broken"]["state"] == "failed"
+    assert records["broken"]["reason"] == "SystemExit: no driver"
+    assert "1 failed (broken: SystemExit: no driver)" in err
+    shown = subprocess.run(
+        [*CLI, "plugins", "show", "broken"],
+        env=environment | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "no driver" in shown.stdout
+    assert "Traceback" in shown.stdout
+
+
+def test_a_broken_required_plugin_stops_the_start(run: Run, site: Site) -> None:
+    site.add("broken", "raise SystemExit('no driver')\n", kind="backends")
+    paths = os.pathsep.join((str(site.path), os.environ.get("PYTHONPATH", "")))
+    done = run("serve", "--require", "broken", "--port", "0", PYTHONPATH=paths)
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("pegboard: required plugin 'broken' is failed: SystemExit: no driver; ")
 
 
 def test_no_key_reaches_the_log(environment: dict[str, str]) -> None:

