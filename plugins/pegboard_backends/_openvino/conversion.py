@@ -28,7 +28,6 @@ from pegboard_backends._openvino.model_files import (
     read_manifest,
     sampling_defaults,
 )
-from pegboard_backends._openvino.weight_repair import repair_weights
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +76,10 @@ def _staging_folder(cache_dir: Path) -> Generator[Path]:
 
 
 def _convert(gguf: GgufFile, staging: Path) -> None:
+    from pegboard_backends._openvino.weight_repair import (  # noqa: PLC0415 - numpy comes with it
+        repair_weights,
+    )
+
     # GenAI saves beside the path it is given, so the file is linked into the staging folder.
     linked = staging / "model.gguf"
     _link(gguf.path.resolve(), linked)
