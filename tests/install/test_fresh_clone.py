@@ -76,7 +76,7 @@ def test_a_second_start_takes_seconds(clone: Path, serve: Serve, free_port: int)
 
 
 def test_make_test_runs_there(sandbox: Sandbox, clone: Path) -> None:
-    selection = "tests/test_architecture.py tests/formats"
+    selection = "tests/http tests/sources"
     printed = sandbox.run(["make", "test", f"ARGS={selection}"], clone)
     assert re.search(r"\d+ passed", printed)
 
