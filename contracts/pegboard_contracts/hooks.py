@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pegboard_contracts.formats import ReasoningFormat, ToolFormat
     from pegboard_contracts.services import Services
     from pegboard_contracts.sources import ModelSource
+    from pegboard_contracts.structured_outputs import StructuredOutput
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 
@@ -63,6 +64,15 @@ def pegboard_provide_reasoning_format() -> ReasoningFormat | None:
 
     Called: once, before services are frozen.
     Example plugin: `think_tags`.
+    """
+
+
+@hookspec
+def pegboard_provide_structured_output() -> StructuredOutput | None:
+    """Provide a structured output, known by its plugin's name.
+
+    Called: once, before services are frozen.
+    Example plugin: `json_schema`.
     """
 
 

@@ -1,14 +1,14 @@
 """Stores: where responses and conversations are kept, and the laws they keep.
 
-Two protocols, provided as services by one plugin of kind `stores`. Laws, shown by
+One plugin of kind `stores` provides a `StoreProvider`; the route families open their
+stores with it and provide those as services. Laws, shown by
 `pegboard_contracts.testing.stores`:
 
 - an entry belongs to its owner; another owner sees nothing;
 - its time to live counts from insertion and is not renewed by reading;
 - reading makes an entry the most recently used; the least recently used goes first when
   the entries or their approximate bytes exceed the budget; exactly the budget is kept;
-- an entry larger than the whole byte budget is not kept, and evicts nothing that would
-  have stayed without it once it is gone;
+- an entry larger than the whole byte budget is not kept and evicts nothing;
 - whole turns are appended or nothing; items are stored once, and a response keeps the
   history it was built on when an ancestor is deleted or evicted;
 - a pending entry (a job that runs) is outside the time to live and the budgets.
@@ -100,6 +100,10 @@ class ResponseStore(Protocol):
         """Remove a response; its turn stays while a later response builds on it."""
         ...
 
+    async def pending(self) -> tuple[StoredResponse, ...]:
+        """List the pending entries; at start-up those are what an earlier process left."""
+        ...
+
 
 class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
     """Carry a conversation without its items."""
@@ -152,4 +156,16 @@ class ConversationStore(Protocol):
 
     async def delete_item(self, owner: str, conversation_id: str, item_id: str) -> bool:
         """Remove one item; false when there is none of that id."""
+        ...
+
+
+class StoreProvider(Protocol):
+    """Open stores: the service of a plugin of kind `stores`. Each is opened once."""
+
+    def responses(self, limits: StoreLimits) -> ResponseStore:
+        """Open the store of responses; raises `StoreUnavailableError` saying what to do."""
+        ...
+
+    def conversations(self, limits: StoreLimits) -> ConversationStore:
+        """Open the store of conversations; raises `StoreUnavailableError` saying what to do."""
         ...

@@ -9,15 +9,16 @@ from typing import Any
 from pegboard_contracts.backend import Backend
 from pegboard_contracts.formats import ReasoningFormat, ToolFormat
 from pegboard_contracts.sources import ModelSource
+from pegboard_contracts.structured_outputs import StructuredOutput
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
     """Hold the contributions of one server's plugins, in plugin order.
 
-    Formats and backends are keyed by plugin name, sources by scheme (`""` is a plain
-    path). `sections` holds each active plugin's validated settings as plain data, so that
-    a child process can configure the same plugin again.
+    Formats, structured outputs and backends are keyed by plugin name, sources by scheme
+    (`""` is a plain path). `sections` holds each active plugin's validated settings as
+    plain data, so that a child process can configure the same plugin again.
     """
 
     backends: Mapping[str, Backend] = field(default_factory=dict[str, Backend])
@@ -25,5 +26,6 @@ class Board:
     reasoning_formats: Mapping[str, ReasoningFormat] = field(
         default_factory=dict[str, ReasoningFormat]
     )
+    structured_outputs: Mapping[str, StructuredOutput] = field(default_factory=dict)
     model_sources: Mapping[str, ModelSource] = field(default_factory=dict[str, ModelSource])
     sections: Mapping[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])

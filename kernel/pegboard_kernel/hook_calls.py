@@ -19,6 +19,7 @@ from pegboard_contracts.formats import ReasoningFormat, ToolFormat
 from pegboard_contracts.plugin import PROJECT, Plugin
 from pegboard_contracts.services import Services
 from pegboard_contracts.sources import ModelSource
+from pegboard_contracts.structured_outputs import StructuredOutput
 
 from pegboard_kernel.faults import suggestion
 
@@ -92,6 +93,10 @@ class HookCalls:
     def reasoning_formats(self) -> list[Contribution[ReasoningFormat]]:
         """Call `pegboard_provide_reasoning_format`."""
         return self._one_each("pegboard_provide_reasoning_format", ReasoningFormat)
+
+    def structured_outputs(self) -> list[Contribution[StructuredOutput]]:
+        """Call `pegboard_provide_structured_output`."""
+        return self._one_each("pegboard_provide_structured_output", StructuredOutput)
 
     def services(self, services: Services) -> None:
         """Call `pegboard_provide_services`."""

@@ -36,6 +36,7 @@ def select(
     if profile not in PROFILES:
         known = ", ".join(PROFILES)
         raise StartupError(f"profile: there is no '{profile}', only {known}")
+    _refuse_unknown_store(inventory, settings.store)
     unknown = [name for name in disabled if name not in inventory and name not in REQUIRED]
     if unknown:
         raise StartupError(
@@ -51,12 +52,22 @@ def select(
     for found in inventory.values():
         if found.name in disabled:
             _disable(records, found, "disabled by name", "take it out of 'disabled'")
+        elif found.kind == "stores" and found.name != settings.store:
+            reason = f"'{settings.store}' is the store"
+            _disable(records, found, reason, f"choose it with --store {found.name}")
         elif found.name in wanted or PROFILES[profile].selects(found.kind, found.name):
             chosen.append(found)
         else:
             reason = f"not in the profile '{profile}'"
             _disable(records, found, reason, f"enable it with --enable {found.name}")
     return chosen
+
+
+def _refuse_unknown_store(inventory: Mapping[str, Found], store: str) -> None:
+    stores = {found.name for found in inventory.values() if found.kind == "stores"}
+    if stores and store not in stores:
+        known = ", ".join(sorted(stores))
+        raise StartupError(f"store: no store is named '{store}', only {known}")
 
 
 def _disable(records: PluginRecords, found: Found, reason: str, remedy: str) -> None:

@@ -180,6 +180,11 @@ class Settings(BaseModel):
     required: tuple[str, ...] = _setting(
         (), "Plugin without which the server refuses to start. Repeatable.", flag="--require"
     )
+    store: str = _setting(
+        "memory",
+        "Plugin that keeps responses and conversations: memory, or sqlite to outlive a restart.",
+        flag="--store",
+    )
     compat: tuple[str, ...] = _setting(
         (),
         "Compatibility preset, see `pegboard config compat`. Repeatable; the last one wins.",

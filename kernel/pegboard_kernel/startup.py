@@ -151,6 +151,7 @@ def _make_board(wiring: Wiring) -> Board:
     sources = _by_scheme(wiring, hooks.model_sources())
     tool_formats = hooks.tool_formats()
     reasoning_formats = hooks.reasoning_formats()
+    structured_outputs = hooks.structured_outputs()
     active = wiring.still_active
     return Board(
         backends={one.plugin: one.value for one in active(backends)},
@@ -161,6 +162,7 @@ def _make_board(wiring: Wiring) -> Board:
         },
         tool_formats={one.plugin: one.value for one in active(tool_formats)},
         reasoning_formats={one.plugin: one.value for one in active(reasoning_formats)},
+        structured_outputs={one.plugin: one.value for one in active(structured_outputs)},
         sections={name: plain_section(plugin.settings) for name, plugin in wiring.plugins.items()},
     )
 

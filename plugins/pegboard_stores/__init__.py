@@ -1,0 +1,1 @@
+"""Plugins of kind `stores`: where responses and conversations are kept."""
