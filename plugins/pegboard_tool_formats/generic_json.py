@@ -15,9 +15,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from pegboard_contracts.call_grammars import CallSyntax, guaranteed_calls
 from pegboard_contracts.calls import CallReader, Outcome
 from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat
+from pegboard_contracts.generation import Constraint
 from pegboard_contracts.scanning import Markers, Wait
 
 _FENCE = "```"
@@ -32,6 +34,7 @@ You can call these functions, one JSON object a line:
 To call a function, write a JSON object of this form on a line of its own and nothing else on it:
 {{"name": "<name of the function>", "arguments": {{<its arguments>}}}}
 {several}Then stop: the results come in the next message. {when}"""
+_SYNTAX = CallSyntax(begin='{"name": "{name}", "arguments": ', end="}", between="\n")
 
 
 class GenericJson(ToolFormat):
@@ -61,6 +64,12 @@ class GenericJson(ToolFormat):
             several="Several calls are several lines. ",
             when=when,
         )
+
+    def constraint(
+        self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
+    ) -> Constraint | None:
+        """Return the grammar of calls in this syntax."""
+        return guaranteed_calls(_SYNTAX, tools, choice, parallel=parallel)
 
 
 def _described(tool: Tool) -> dict[str, Any]:

@@ -14,9 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from pegboard_contracts.call_grammars import CallSyntax, guaranteed_calls
 from pegboard_contracts.calls import CallReader, Outcome
-from pegboard_contracts.conversation import Tool
+from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat
+from pegboard_contracts.generation import Constraint
 from pegboard_contracts.scanning import Markers, Wait, discard
 
 _START = "<|start|>"
@@ -25,6 +27,12 @@ _CONSTRAIN = "<|constrain|>"
 _MESSAGE = "<|message|>"
 _ENDS = ("<|call|>", "<|end|>", "<|return|>")
 _RECIPIENT = re.compile(r"\bto=(\S+)")
+_SYNTAX = CallSyntax(
+    begin=_CHANNEL + "commentary to=functions.{name} " + _CONSTRAIN + "json" + _MESSAGE,
+    end=_ENDS[0],
+    between=_START + "assistant",
+    trigger=_CHANNEL + "commentary to=",
+)
 
 
 class Harmony(ToolFormat):
@@ -41,6 +49,12 @@ class Harmony(ToolFormat):
     def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
         """Make the reader of one answer."""
         return _Reader(tools, new_id)
+
+    def constraint(
+        self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
+    ) -> Constraint | None:
+        """Return the grammar of calls in this syntax."""
+        return guaranteed_calls(_SYNTAX, tools, choice, parallel=parallel)
 
 
 class _Reader(CallReader):

@@ -13,13 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pegboard_contracts.call_grammars import CallSyntax, guaranteed_calls
 from pegboard_contracts.calls import CallReader, Outcome
-from pegboard_contracts.conversation import Tool
+from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat
+from pegboard_contracts.generation import Constraint
 from pegboard_contracts.scanning import Markers, Wait, discard
 
 _OPENING = "<tool_call>"
 _CLOSING = "</tool_call>"
+_SYNTAX = CallSyntax(
+    begin=_OPENING + '\n{"name": "{name}", "arguments": ',
+    end="}\n" + _CLOSING,
+    between="\n",
+    trigger=_OPENING,
+)
 
 
 class Hermes(ToolFormat):
@@ -37,6 +45,12 @@ class Hermes(ToolFormat):
     def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
         """Make the reader of one answer."""
         return _Reader(tools, new_id)
+
+    def constraint(
+        self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
+    ) -> Constraint | None:
+        """Return the grammar of calls in this syntax."""
+        return guaranteed_calls(_SYNTAX, tools, choice, parallel=parallel)
 
 
 class _Reader(CallReader):

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pegboard_contracts.call_grammars import CallSyntax, guaranteed_calls
 from pegboard_contracts.calls import CallReader
-from pegboard_contracts.conversation import Tool
+from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat
+from pegboard_contracts.generation import Constraint
 from pegboard_contracts.scanning import Markers, Wait
 
 _TAG = "<|python_tag|>"
+_SYNTAX = CallSyntax(begin='{"name": "{name}", "parameters": ', end="}", between="; ")
 
 
 class Llama3Json(ToolFormat):
@@ -34,6 +37,12 @@ class Llama3Json(ToolFormat):
     def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
         """Make the reader of one answer."""
         return _Reader(tools, new_id)
+
+    def constraint(
+        self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
+    ) -> Constraint | None:
+        """Return the grammar of calls in this syntax."""
+        return guaranteed_calls(_SYNTAX, tools, choice, parallel=parallel)
 
 
 class _Reader(CallReader):

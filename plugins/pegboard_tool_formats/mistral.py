@@ -12,15 +12,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from pegboard_contracts.call_grammars import CallSyntax, guaranteed_calls
 from pegboard_contracts.calls import CallReader
-from pegboard_contracts.conversation import Tool
+from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat, short_call_id
+from pegboard_contracts.generation import Constraint
 from pegboard_contracts.scanning import Markers, Wait
 
 _OPENING = "[TOOL_CALLS]"
 _ARGUMENTS = "[ARGS]"
 _CALL_ID = "[CALL_ID]"
 _WORD = re.compile(r"[^\s\[{]*")
+_SYNTAX = CallSyntax(begin=_OPENING + "{name}" + _ARGUMENTS, end="", between="", trigger=_OPENING)
 
 
 class Mistral(ToolFormat):
@@ -37,6 +40,12 @@ class Mistral(ToolFormat):
     def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
         """Make the reader of one answer."""
         return _Reader(tools, lambda: short_call_id(new_id()))
+
+    def constraint(
+        self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
+    ) -> Constraint | None:
+        """Return the grammar of calls in this syntax."""
+        return guaranteed_calls(_SYNTAX, tools, choice, parallel=parallel)
 
 
 class _Reader(CallReader):

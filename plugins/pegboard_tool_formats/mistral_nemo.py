@@ -10,12 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pegboard_contracts.call_grammars import CallSyntax, guaranteed_calls
 from pegboard_contracts.calls import CallReader
-from pegboard_contracts.conversation import Tool
+from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat, short_call_id
+from pegboard_contracts.generation import Constraint
 from pegboard_contracts.scanning import Markers, Wait
 
 _OPENING = "[TOOL_CALLS]"
+_SYNTAX = CallSyntax(
+    begin='{"name": "{name}", "arguments": ',
+    end="}",
+    between=", ",
+    before=_OPENING + " [",
+    after="]",
+    trigger=_OPENING,
+)
 
 
 class MistralNemo(ToolFormat):
@@ -32,6 +42,12 @@ class MistralNemo(ToolFormat):
     def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
         """Make the reader of one answer."""
         return _Reader(tools, lambda: short_call_id(new_id()))
+
+    def constraint(
+        self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
+    ) -> Constraint | None:
+        """Return the grammar of calls in this syntax."""
+        return guaranteed_calls(_SYNTAX, tools, choice, parallel=parallel)
 
 
 class _Reader(CallReader):

@@ -10,14 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pegboard_contracts.call_grammars import CallSyntax, guaranteed_calls
 from pegboard_contracts.calls import CallReader, Outcome
-from pegboard_contracts.conversation import Tool
+from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat
+from pegboard_contracts.generation import Constraint
 from pegboard_contracts.scanning import Markers, Wait, discard
 
 _OPENING = "<|tool_call|>"
 _CLOSING = "<|/tool_call|>"
 _WORD = "functools"
+_SYNTAX = CallSyntax(
+    begin='{"name": "{name}", "arguments": ',
+    end="}",
+    between=", ",
+    before=_OPENING + "[",
+    after="]" + _CLOSING,
+    trigger=_OPENING,
+)
 
 
 class Phi4(ToolFormat):
@@ -34,6 +44,12 @@ class Phi4(ToolFormat):
     def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
         """Make the reader of one answer."""
         return _Reader(tools, new_id)
+
+    def constraint(
+        self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
+    ) -> Constraint | None:
+        """Return the grammar of calls in this syntax."""
+        return guaranteed_calls(_SYNTAX, tools, choice, parallel=parallel)
 
 
 class _Reader(CallReader):

@@ -26,10 +26,14 @@ import re
 from collections.abc import Sequence
 from enum import Enum
 
+from pegboard_contracts.call_grammars import CallSyntax, guaranteed_calls
 from pegboard_contracts.calls import CallReader
-from pegboard_contracts.conversation import Tool
+from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat
+from pegboard_contracts.generation import Constraint
+from pegboard_contracts.grammar import GrammarBuilder, literal
 from pegboard_contracts.json_text import string_fragment
+from pegboard_contracts.raw_grammars import raw_arguments
 from pegboard_contracts.scanning import Markers, Wait, discard
 from pegboard_contracts.typed_text import TypedText, argument_names, argument_types
 
@@ -42,6 +46,24 @@ _PARAMETER_END = "</parameter>"
 _FOLLOWERS = (_PARAMETER, "</function", _CLOSING, _OPENING, _FUNCTION)
 _NAME = re.compile(r"[^<>\n]*")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+
+
+def _member(name: str, value: str) -> str:
+    opening, closing = f"{_PARAMETER}{name}>\n", f"\n{_PARAMETER_END}\n"
+    return f"{literal(opening)} {value} {literal(closing)}"
+
+
+def _arguments(builder: GrammarBuilder, tool: Tool) -> tuple[str, list[str]]:
+    return raw_arguments(builder, tool, _member, _PARAMETER_END)
+
+
+_SYNTAX = CallSyntax(
+    begin=f"{_OPENING}\n{_FUNCTION}{{name}}>\n",
+    end=f"{_FUNCTION_END}\n{_CLOSING}",
+    between="\n",
+    trigger=_OPENING,
+    arguments=_arguments,
+)
 
 
 class _After(Enum):
@@ -67,6 +89,12 @@ class Qwen3Coder(ToolFormat):
     def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
         """Make the reader of one answer."""
         return _Reader(tools, new_id)
+
+    def constraint(
+        self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
+    ) -> Constraint | None:
+        """Return the grammar of calls in this syntax."""
+        return guaranteed_calls(_SYNTAX, tools, choice, parallel=parallel)
 
 
 class _Reader(CallReader):

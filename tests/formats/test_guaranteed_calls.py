@@ -1,0 +1,167 @@
+"""What the formats' grammars allow is a call, and its arguments fit the tool's schema."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pegboard_contracts.conversation import Tool, ToolChoice
+from pegboard_contracts.errors import ApiError
+from pegboard_contracts.formats import ToolFormat
+from pegboard_contracts.grammar.examples import GrammarReader
+from pegboard_contracts.testing.formats import calls_of, counted_ids, read, text_of
+from pegboard_tool_formats.generic_json import GenericJson
+from pegboard_tool_formats.harmony import Harmony
+from pegboard_tool_formats.hermes import Hermes
+from pegboard_tool_formats.llama3_json import Llama3Json
+from pegboard_tool_formats.mistral import Mistral
+from pegboard_tool_formats.mistral_nemo import MistralNemo
+from pegboard_tool_formats.phi4 import Phi4
+from pegboard_tool_formats.qwen3_coder import Qwen3Coder
+
+Schema = dict[str, Any]
+
+FORMATS: tuple[ToolFormat, ...] = (
+    GenericJson(),
+    Harmony(),
+    Hermes(),
+    Llama3Json(),
+    Mistral(),
+    MistralNemo(),
+    Phi4(),
+    Qwen3Coder(),
+)
+MARKED = tuple(made for made in FORMATS if not isinstance(made, GenericJson | Llama3Json))
+REQUIRED = ToolChoice(mode="required")
+
+SCHEMAS: dict[str, Schema | None] = {
+    "nothing": None,
+    "no_properties": {"type": "object", "properties": {}},
+    "flat": {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "days": {"type": "integer", "minimum": 1, "maximum": 14},
+            "unit": {"type": "string", "enum": ["metric", "imperial", "grüße"]},
+            "exact": {"type": "boolean"},
+        },
+        "required": ["city", "unit"],
+    },
+    "nested": {
+        "type": "object",
+        "properties": {
+            "who": {"$ref": "#/$defs/person"},
+            "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 3},
+            "note": {"anyOf": [{"type": "string", "maxLength": 10}, {"type": "null"}]},
+        },
+        "required": ["who", "tags"],
+        "$defs": {
+            "person": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "born": {"type": "integer"}},
+                "required": ["name"],
+                "additionalProperties": False,
+            }
+        },
+    },
+    "strings": {
+        "type": "object",
+        "properties": {
+            "day": {"type": "string", "format": "date"},
+            "code": {"type": "string", "pattern": "^[A-Z]{3}-[0-9]+$"},
+            "short": {"type": "string", "minLength": 2, "maxLength": 5},
+            "level": {"enum": ["low", 1, None]},
+        },
+        "required": ["day", "code", "short", "level"],
+    },
+}
+TOOLS = tuple(Tool(name=name, parameters=schema) for name, schema in SCHEMAS.items())
+
+
+def _check(made: ToolFormat, grammar: str, draws: random.Random, most: int) -> None:
+    answer = GrammarReader(grammar).draw(draws)
+    events = read(made.reader(TOOLS, counted_ids()), list(answer))
+    calls = calls_of(events)
+    assert text_of(events) == "", answer
+    assert 1 <= len(calls) <= most
+    for call in calls:
+        assert call.complete, answer
+        schema = SCHEMAS[call.name] or {"type": "object"}
+        arguments = json.loads(call.arguments)
+        jsonschema.validate(arguments, schema, jsonschema.Draft202012Validator)
+        assert SCHEMAS[call.name] or arguments == {}
+
+
+@pytest.mark.parametrize("made", FORMATS, ids=lambda made: type(made).__name__)
+@settings(max_examples=60, deadline=None)
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_what_a_forced_choice_allows_is_calls(
+    made: ToolFormat, draws: random.Random, parallel: bool
+) -> None:
+    constraint = made.constraint(TOOLS, REQUIRED, parallel=parallel)
+    assert constraint
+    assert constraint.kind == "ebnf"
+    _check(made, constraint.value, draws, 8 if parallel else 1)
+
+
+@pytest.mark.parametrize("made", FORMATS, ids=lambda made: type(made).__name__)
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_a_named_choice_is_one_call_of_that_tool(made: ToolFormat, tool: Tool) -> None:
+    choice = ToolChoice(mode="required", names=(tool.name,))
+    constraint = made.constraint(TOOLS, choice, parallel=True)
+    assert constraint
+    for seed in range(20):
+        answer = GrammarReader(constraint.value).draw(random.Random(seed))  # noqa: S311 - a test
+        calls = calls_of(read(made.reader(TOOLS, counted_ids()), [answer]))
+        assert [call.name for call in calls] == [tool.name]
+
+
+@pytest.mark.parametrize("made", MARKED, ids=lambda made: type(made).__name__)
+def test_strict_tools_bind_from_the_opening_on(made: ToolFormat) -> None:
+    tools = [msgspec.structs.replace(tool, strict=tool.name == "flat") for tool in TOOLS]
+    constraint = made.constraint(tools, ToolChoice(), parallel=True)
+    assert constraint
+    assert constraint.kind == "structural_tag"
+    form = json.loads(constraint.value)["format"]
+    assert len(form["tags"]) == len(tools)
+    (trigger,) = form["triggers"]
+    for tool, tag in zip(tools, form["tags"], strict=True):
+        assert tag["begin"].startswith(trigger)
+        content = GrammarReader(tag["content"]["grammar"]).draw(random.Random(1))  # noqa: S311 - a test
+        events = read(
+            made.reader(tools, counted_ids()), ["Well. " + tag["begin"] + content + tag["end"]]
+        )
+        assert [(call.name, call.complete) for call in calls_of(events)] == [(tool.name, True)]
+        assert text_of(events) == "Well. "
+
+
+@pytest.mark.parametrize("made", FORMATS, ids=lambda made: type(made).__name__)
+def test_nothing_is_guaranteed_unasked(made: ToolFormat) -> None:
+    assert made.constraint(TOOLS, ToolChoice(), parallel=True) is None
+    assert made.constraint([], REQUIRED, parallel=True) is None
+
+
+@pytest.mark.parametrize("made", FORMATS, ids=lambda made: type(made).__name__)
+def test_what_cannot_be_guaranteed_is_refused_by_name(made: ToolFormat) -> None:
+    odd: Schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    strict = Tool(name="odd", parameters=odd, strict=True)
+    with pytest.raises(ApiError, match="uniqueItems") as refused:
+        made.constraint([strict], REQUIRED, parallel=True)
+    assert (refused.value.status, refused.value.param) == (400, "tools")
+    loose = msgspec.structs.replace(strict, strict=False)
+    assert made.constraint([loose], REQUIRED, parallel=True)
+    broken = Tool(name="broken", parameters={"type": "object", "properties": {"a": False, "b": 3}})
+    with pytest.raises(ApiError, match="'broken'"):
+        made.constraint([broken], REQUIRED, parallel=True)
+
+
+def test_strict_tools_without_a_marker_need_a_forced_choice() -> None:
+    strict = Tool(name="now", strict=True)
+    with pytest.raises(ApiError, match="tool_choice"):
+        Llama3Json().constraint([strict], ToolChoice(), parallel=True)
