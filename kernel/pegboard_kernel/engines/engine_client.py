@@ -159,7 +159,7 @@ class EngineClient:
         self._stop_watch()
         opening = self._opened is not None and not self._opened.done()
         if opening and self._opened is not None:
-            self._opened.set_exception(self._fault or _crashed("while it was opened"))
+            self._opened.set_exception(self._fault or _not_opened())
         error = _closed() if self._closing else _crashed()
         if not self._closing:
             logger.error(
@@ -206,8 +206,16 @@ class EngineClient:
         self._start_watch()
 
 
-def _crashed(when: str = "while it was answering") -> ApiError:
-    message = f"The model's engine stopped {when}; it is being restarted. Send the request again."
+def _crashed() -> ApiError:
+    message = (
+        "The model's engine stopped while it was answering; it is being restarted. Send the "
+        "request again."
+    )
+    return ApiError(500, message, code="engine_crashed")
+
+
+def _not_opened() -> ApiError:
+    message = "The model's engine process ended while the model was loaded; see the server's log."
     return ApiError(500, message, code="engine_crashed")
 
 

@@ -129,6 +129,11 @@ class FrameSplitter:
         The views are good until the next call. Raises `ValueError` for a length that no
         frame of ours has.
         """
+        if not self._rest and int.from_bytes(data[:LENGTH_BYTES], "big") == (
+            len(data) - LENGTH_BYTES
+        ):
+            # One frame at a time is what a running engine sends.
+            return [memoryview(data)[LENGTH_BYTES:]]
         buffer: bytes | bytearray = data
         if self._rest:
             self._rest += data

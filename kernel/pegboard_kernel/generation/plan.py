@@ -91,6 +91,8 @@ async def make_plan(
     info = pair.info
     tools = offered_tools(request)
     constraint = _constraint(request, tools, formats)
+    if constraint is not None and not info.grammar:
+        raise not_supported("tool_choice", "This model's engine cannot guarantee calls.")
     _check_logprobs(request, info)
     closing_marker = _closing_marker(request, formats)
     prompt = await prepare(request, pair, formats)

@@ -70,6 +70,8 @@ class ScriptedEngine:
             architecture_context_tokens=self._script.context_tokens,
             max_sequences=_MAX_SEQUENCES,
             device=self._device,
+            # Constraints are taken and shown, never obeyed.
+            grammar=True,
             top_logprobs=_TOP_LOGPROBS,
             properties={key: value for key, value in named.items() if value is not None},
         )
