@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from pegboard_backends._openvino import engine, library, sampling_config
 from pegboard_backends._openvino.conversion import converted_folder
 from pegboard_backends._openvino.gguf_file import read_gguf
 from pegboard_backends._openvino.gguf_weights import read_offset_weights
-from pegboard_backends._openvino.model_files import read_manifest
+from pegboard_backends._openvino.model_files import MANIFEST, read_manifest
+from pegboard_backends._openvino.prompt_tokenizer import FolderTokenizer
 from pegboard_backends.openvino_cpu import plugin
 from pegboard_contracts.backend import Backend, EngineDescription, EngineOrder
 from pegboard_contracts.engine import Engine, PromptTokenizer, Submission, TokenEvent
@@ -406,3 +408,38 @@ def test_devices_and_expressions(openvino_cpu: Backend) -> None:
     assert openvino_cpu.serves("openvino-genai", "cpu")
     assert not openvino_cpu.serves("openvino-genai", "AUTO:CPU")
     assert not openvino_cpu.serves("scripted", "CPU")
+
+
+@real_model
+def test_a_tokenizer_that_cuts_is_fed_in_parts(
+    smollm2_gguf: Path, tmp_path: Path, tokenizer: PromptTokenizer
+) -> None:
+    linked = tmp_path / "model.gguf"
+    linked.symlink_to(smollm2_gguf)
+    cutting = library.genai().Tokenizer(str(linked), enable_save_ov_model=True)
+    text = "word and more, " * 6_000
+    assert cutting.encode(text).input_ids.shape[1] == 8192
+    del cutting
+    assert FolderTokenizer(tmp_path).encode(text) == tokenizer.encode(text)
+
+
+@real_model
+def test_a_folder_of_ir_is_served_and_must_tell_its_context(
+    openvino_cpu: Backend, describe_smollm2: Describe, smollm2_gguf: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "smollm2-ir"
+    converted = converted_folder(smollm2_gguf, Path(describe_smollm2().options["cache_dir"]))
+    shutil.copytree(converted, folder, ignore=shutil.ignore_patterns(MANIFEST))
+    description = openvino_cpu.describe_engine(order_of(folder, tmp_path))
+    with pytest.raises(ApiError, match="max_context_len"):
+        openvino_cpu.open_engine(description.options)
+    (folder / "config.json").write_text('{"max_position_embeddings": 64}')
+    (folder / "generation_config.json").write_text('{"eos_token_id": [2, 28], "top_k": 5}')
+    opened = openvino_cpu.open_engine(description.options | {"kv_cache_gb": 1})
+    try:
+        assert opened.describe().context_tokens == 64
+        assert opened.describe().sampling == Sampling(top_k=5)
+        events = answer(opened, ask(openvino_cpu.open_tokenizer(description.options).encode("a")))
+        assert ids_of(events)
+    finally:
+        opened.close()
