@@ -8,6 +8,11 @@ _reports = os.dup(1)
 _nothing = os.open(os.devnull, os.O_RDONLY)
 os.dup2(_nothing, 0)
 os.close(_nothing)
+if sys.platform == "win32":
+    import msvcrt
+
+    for _descriptor in (_commands, _reports):
+        msvcrt.setmode(_descriptor, os.O_BINARY)
 # Whatever a library prints, in Python or below it, lands in the server's log.
 os.dup2(2, 1)
 

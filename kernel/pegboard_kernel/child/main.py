@@ -12,7 +12,7 @@ from pegboard_contracts.backend import Backend
 from pegboard_contracts.errors import ApiError, error_to_wire, server_error
 
 from pegboard_kernel.child.parent import end_with_parent
-from pegboard_kernel.child.pipe import CommandPipe
+from pegboard_kernel.child.pipe import CommandPipe, open_source
 from pegboard_kernel.engines.frames import Lost, Opening
 
 BACKENDS = "pegboard.backends"
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str], commands: int, reports: int) -> NoReturn:
     kind, parent = arguments
     end_with_parent(int(parent))
     logging.basicConfig(format=f"%(levelname)s {kind} child %(process)d: %(message)s")
-    pipe = CommandPipe(commands, reports)
+    pipe = CommandPipe(open_source(commands), reports)
     status = 0
     try:
         _serve(kind, pipe)
