@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.install.conftest import Sandbox, Serve
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SAMPLE = ROOT / "tests" / "external_plugin"

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.install.conftest import Sandbox, Serve, Served
 
-pytestmark = [pytest.mark.slow, pytest.mark.real_model]
+pytestmark = [pytest.mark.slow, pytest.mark.real_model, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -76,7 +76,7 @@ def test_a_second_start_takes_seconds(clone: Path, serve: Serve, free_port: int)
 
 
 def test_make_test_runs_there(sandbox: Sandbox, clone: Path) -> None:
-    selection = "tests/http tests/sources"
+    selection = "tests/formats tests/sources"
     printed = sandbox.run(["make", "test", f"ARGS={selection}"], clone)
     assert re.search(r"\d+ passed", printed)
 
