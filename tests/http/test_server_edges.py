@@ -150,6 +150,45 @@ def test_browsers_of_other_origins_are_refused(url: str) -> None:
     assert httpx.get(f"{url}/v1/models", headers=spoofed).status_code == 200
 
 
+def outward_address() -> str:
+    """Return this machine's own address on some network; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no network")
+        return str(probe.getsockname()[0])
+
+
+def test_an_open_bind_without_a_key_warns_and_answers_this_machine_alone(
+    start_server: StartServer,
+) -> None:
+    server = start_server("--host", "0.0.0.0", script=SCRIPT)  # noqa: S104 - the point
+    port = server.url.rpartition(":")[2]
+    assert "without an API key" in server.log()
+    outside = f"http://{outward_address()}:{port}"
+    for method, path in (("GET", "/health/live"), ("POST", CHAT), ("GET", "/nope")):
+        response = httpx.request(method, f"{outside}{path}", content=b"{")
+        assert (response.status_code, error_of(response)["code"]) == (
+            403,
+            "network_access_denied",
+        )
+    assert httpx.get(f"http://127.0.0.1:{port}/v1/models").status_code == 200
+
+
+def test_with_a_key_other_machines_are_answered(start_server: StartServer) -> None:
+    server = start_server("--host", "0.0.0.0", "--api-key", "k", script=SCRIPT)  # noqa: S104
+    port = server.url.rpartition(":")[2]
+    outside = f"http://{outward_address()}:{port}"
+    bearer = {"authorization": "Bearer k"}
+    assert httpx.get(f"{outside}/health").status_code == 401
+    assert httpx.get(f"{outside}/health", headers=bearer).status_code == 200
+    assert httpx.post(f"{outside}{CHAT}", json=BODY, headers=bearer).status_code == 200
+    named = bearer | {"host": "evil.example"}
+    assert httpx.get(f"{outside}/health", headers=named).status_code == 403
+    assert "without an API key" not in server.log()
+
+
 def mutated(random_: random.Random, value: Any) -> Any:  # noqa: ANN401 - any JSON
     odd: list[Any] = [None, True, -1, 2**70, 0.5, "", "x", "\ud83d", [], {}, [None], [[]]]
     if random_.random() < 0.25 or not isinstance(value, dict | list) or not value:

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 ScriptedServer = Callable[..., str]
@@ -95,6 +95,8 @@ def test_stream_and_whole_answer_agree_whatever_the_model_says(
 ) -> None:
     with httpx.Client(base_url=url, timeout=60) as client:
 
+        @example(['<tool_call>{"name": "f", "arguments": {"a": "b c"}}</tool_call>'], True, 12)
+        @example(["<think>", "word ", "</think>", "word ", "STOP"], False, 12)
         @given(st.lists(FRAGMENTS, min_size=1, max_size=10), st.booleans(), st.integers(1, 12))
         @settings(deadline=None, max_examples=150)
         def agree(fragments: list[str], tools: bool, limit: int) -> None:
