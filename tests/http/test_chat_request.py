@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -375,3 +376,12 @@ def test_the_openapi_document_describes_body_and_answer_without_loose_ends(wire:
     answer = route["responses"]["200"]["content"]
     assert "choices" in answer["application/json"]["schema"]["properties"]
     assert "text/event-stream" in answer
+
+
+def test_every_field_is_documented() -> None:
+    from pegboard_routes._chat_request import ChatRequest  # noqa: PLC0415 - its fields' names
+
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "use-the-openai-sdk.md"
+    text = page.read_text(encoding="utf-8")
+    names = {*ChatRequest.model_fields, *ChatRequest.refused}
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
