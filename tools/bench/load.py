@@ -12,6 +12,7 @@ import functools
 import re
 import sys
 import time
+from typing import cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -36,8 +37,8 @@ class Stream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the request in one piece."""
-        if isinstance(transport, asyncio.WriteTransport):
-            transport.write(self._request)
+        # uvloop's transports inherit from none of asyncio's classes.
+        cast("asyncio.WriteTransport", transport).write(self._request)
 
     def data_received(self, data: bytes) -> None:
         """Keep the bytes; note when the first text is among them."""
