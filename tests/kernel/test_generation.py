@@ -153,6 +153,9 @@ def test_a_thinking_budget_closes_the_block_and_the_answer_goes_on(
             log = await runtime.log()
             assert log[-1]["status"] == "finished"
             assert len(log) == (1 if opened and budget == 0 else 2)
+            await runtime.ask("hello")
+            server = (await runtime.inspect())["server"]
+            assert (server["running"], server["waiting"]) == (0, 0)
 
     asyncio.run(scenario())
 

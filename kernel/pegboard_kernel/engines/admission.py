@@ -51,12 +51,15 @@ class Ticket:
         old = self.stream
         if old is None:
             raise RuntimeError("nothing runs in this place yet")
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._held = True
-        self._admission.cancel(old)
-        old.when_ended(lambda: None if ended.done() else ended.set_result(None))
-        await ended
-        self._held = False
+        if old.ended:
+            self._admission.take_back()
+        else:
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._held = True
+            self._admission.cancel(old)
+            old.when_ended(lambda: None if ended.done() else ended.set_result(None))
+            await ended
+            self._held = False
         self._make = make
         return self._admission.restart(self)
 
@@ -166,6 +169,10 @@ class Admission:
         """Make every waiting request fail."""
         while self._queue:
             self._queue.popleft().fail(error)
+
+    def take_back(self) -> None:
+        """Give a place to one that had it a moment ago, even when all are taken by now."""
+        self._running += 1
 
     def release(self) -> None:
         """Take a place back and give it to the next in the queue."""

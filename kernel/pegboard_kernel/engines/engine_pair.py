@@ -20,16 +20,23 @@ from pegboard_kernel.engines.preparer_client import PreparerClient
 
 logger = logging.getLogger(__name__)
 
-_BACK_OFF = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds before each attempt to open a lost engine again; after the last one it stays away."""
+_ATTEMPTS = 6
+"""How often an engine is opened that cannot be; then the model counts as lost."""
 
 
 class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bound an engine: seconds without a sign of life, seconds per template, waiting requests."""
+    """Bound an engine.
+
+    `hang_timeout` is in seconds without a sign of life, `template_timeout` in seconds of
+    processor time for a prompt, `max_queue` counts waiting requests. `back_off` is how many
+    seconds pass before an engine is opened again, by how often it was lost since it last
+    answered.
+    """
 
     hang_timeout: float = 60.0
     template_timeout: float = 5.0
     max_queue: int = 64
+    back_off: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class EnginePair:
@@ -51,6 +58,7 @@ class EnginePair:
         beat = min(1.0, limits.hang_timeout / 4)
         self._opening = Opening(description, section, beat)
         self._hang_timeout = limits.hang_timeout
+        self._back_off = limits.back_off
         self._on_lost = on_lost
         self.admission = Admission(limits.max_queue)
         self.preparer = PreparerClient(self._opening, time_limit=limits.template_timeout)
@@ -58,7 +66,7 @@ class EnginePair:
         self._info: EngineInfo | None = None
         self._template: PreparerInfo | None = None
         self._restart: asyncio.Task[None] | None = None
-        self._failures = 0
+        self._losses = 0
         self._retry_at = 0.0
         self._leases = 0
         self._retiring = False
@@ -133,7 +141,7 @@ class EnginePair:
 
     def answered(self) -> None:
         """Take note that a request ended well: the engine is sound."""
-        self._failures = 0
+        self._losses = 0
 
     async def call(self, name: str, arguments: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - the function's own value
         """Call a function of the engine by name, between two steps."""
@@ -166,9 +174,9 @@ class EnginePair:
 
     async def _reopen(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._failures < len(_BACK_OFF):
-            pause = _BACK_OFF[self._failures]
-            self._failures += 1
+        for _ in range(_ATTEMPTS):
+            pause = self._back_off[min(self._losses, len(self._back_off) - 1)]
+            self._losses += 1
             self._retry_at = loop.time() + pause
             await asyncio.sleep(pause)
             self._engine = self._new_engine()
@@ -180,7 +188,7 @@ class EnginePair:
             logger.info("the engine was restarted as process %s", self._engine.pid)
             self.admission.resume(self._engine, self._info.max_sequences)
             return
-        message = "The model's engine was lost too often and is not restarted. Load it again."
+        message = "The model's engine was lost and cannot be opened again. Load the model again."
         error = ApiError(503, message, code="engine_lost", retry_after=30)
         self.admission.fail_all(error)
         self._on_lost(error)

@@ -53,6 +53,7 @@ class Answer:
         self._budget_tokens = budget_tokens
         self._cut_call = False
         self._cached_tokens = 0
+        self._continued = False
         self._logprobs: list[TokenLogprob] = []
         self._events: list[GenerationEvent] = []
 
@@ -75,7 +76,7 @@ class Answer:
         self.output_tokens += len(event.token_ids)
         self.token_ids += event.token_ids
         self.text.append(event.text)
-        if event.finish is not None:
+        if event.finish is not None and not self._continued:
             self._cached_tokens = event.cached_tokens
         if event.logprobs is not None:
             self._logprobs += [
@@ -95,6 +96,8 @@ class Answer:
 
     def append(self, text: str, token_ids: list[int]) -> None:
         """Take text that the server put into the answer, which closes a reasoning block."""
+        # What the engine finds cached from now on is this answer's own beginning.
+        self._continued = self._continued or bool(self.token_ids)
         self.output_tokens += len(token_ids)
         self.reasoning_tokens += len(token_ids)
         self.token_ids += token_ids
