@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
+_LAST_WORD_SECONDS = 1.0
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -40,8 +41,9 @@ class EventStream:
     """Send framed events to one client; a route answers with `as_response()`.
 
     Guarantees: one write per event, LF line ends, a comment every `keepalive_interval`
-    seconds of silence, `on_error`'s events for a fault in mid-stream, `DONE` at the end,
-    and that `events` is closed (which stops its generation) when the client is gone.
+    seconds of silence, `on_error`'s events for a fault in mid-stream and for a server that
+    stops, `DONE` at the end, and that `events` is closed (which stops its generation) when
+    the client is gone.
     The caller has taken the first semantic event already, so that everything knowable
     before it was an HTTP error. Source: decisions 5, 15, 30.
     """
@@ -66,6 +68,7 @@ class EventStream:
         self._done = done
         self._sources = sources
         self._last_write = 0.0
+        self._open = False
 
     def as_response(self) -> Response:
         """Wrap this stream in what FastAPI takes for a response."""
@@ -81,6 +84,9 @@ class EventStream:
         beat = loop.create_task(self._keep_alive(send))
         try:
             await asyncio.wait((pump, watch), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self._break_off(send, pump, beat)
+            raise
         finally:
             for task in (watch, beat, pump):
                 task.cancel()
@@ -94,10 +100,28 @@ class EventStream:
         clock = asyncio.get_running_loop().time
         with contextlib.suppress(OSError):
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            self._open = True
             async for event in self._with_faults_told():
                 self._last_write = clock()
                 await send({"type": "http.response.body", "body": event, "more_body": True})
-            await send({"type": "http.response.body", "body": self._done, "more_body": False})
+            await self._finish(send)
+
+    async def _break_off(self, send: Send, *writers: asyncio.Task[None]) -> None:
+        """End the stream well although the server stops, unless its client reads nothing."""
+        for task in writers:
+            task.cancel()
+        await asyncio.gather(*writers, return_exceptions=True)
+        if not self._open:
+            return
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_SECONDS):
+                for event in self._on_error(_stopping()):
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+                await self._finish(send)
+
+    async def _finish(self, send: Send) -> None:
+        self._open = False
+        await send({"type": "http.response.body", "body": self._done, "more_body": False})
 
     async def _with_faults_told(self) -> AsyncGenerator[bytes, None]:
         fault: ApiError | None = None
@@ -125,6 +149,10 @@ class EventStream:
                     continue
                 self._last_write = clock()
                 await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+
+
+def _stopping() -> ApiError:
+    return ApiError(503, "The server is stopping; ask again later.", code="server_stopping")
 
 
 @cache

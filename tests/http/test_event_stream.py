@@ -171,14 +171,18 @@ def test_sources_are_closed_even_when_no_event_was_asked_for() -> None:
     assert asyncio.run(go())
 
 
-def test_a_cancelled_server_task_closes_the_events() -> None:
-    async def go() -> bool:
+def test_c38_a_server_that_stops_ends_the_stream_well() -> None:
+    async def go() -> tuple[bool, list[bytes]]:
         source, client = Source(b"data: 1\n\n", asyncio.Event()), Client()
         running = asyncio.create_task(stream(client, source.events()))
         await client.until(lambda: bool(client.bodies))
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        return source.closed
+        return source.closed, client.bodies
 
-    assert asyncio.run(go())
+    closed, bodies = asyncio.run(go())
+    assert closed
+    assert bodies[0] == b"data: 1\n\n"
+    assert b'"server_stopping"' in bodies[1]
+    assert bodies[2:] == [DONE]

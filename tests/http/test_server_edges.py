@@ -311,3 +311,22 @@ def test_c92_clients_that_stop_reading_hold_up_nobody(scripted_server: ScriptedS
     finally:
         for connection in stalled:
             connection.close()
+
+
+def test_c38_a_stream_that_outlives_the_drain_ends_with_an_error(start_server: StartServer) -> None:
+    rules = [{"match": "slow", "pieces": ["w "], "repeat": 10_000, "delay_ms": 20}]
+    server = start_server("--drain-timeout", "1", script={"rules": rules})
+    body = {
+        "model": "scripted",
+        "stream": True,
+        "messages": [{"role": "user", "content": "slow"}],
+    }
+    with httpx.stream("POST", f"{server.url}{CHAT}", json=body, timeout=30) as response:
+        lines = response.iter_lines()
+        next(lines)
+        server.process.terminate()
+        frames = [line for line in lines if line.startswith("data: ")]
+    assert frames[-1] == "data: [DONE]"
+    assert frames.count("data: [DONE]") == 1
+    assert set(json.loads(frames[-2].removeprefix("data: "))) == {"error"}
+    assert server.stop() == 0
