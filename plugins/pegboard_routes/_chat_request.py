@@ -8,6 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from pegboard_contracts.http import JsonObject, RequestModel
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from pegboard_routes._sampling_fields import SamplingFields
+
 PartType = Literal[
     "text",
     "input_text",
@@ -38,10 +40,6 @@ def _as_address(value: object) -> object:
 
 def _as_parts(value: object) -> object:
     return [{"type": "text", "text": value}] if isinstance(value, str) else value
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
 
 
 def _as_json_text(value: object) -> object:
@@ -223,16 +221,7 @@ class ResponseFormat(RequestModel):
         return self
 
 
-class StreamOptions(RequestModel):
-    """Say what a stream carries beside its deltas."""
-
-    include_usage: bool | None = None
-
-
-StopString = Annotated[str, Field(min_length=1)]
-
-
-class ChatRequest(RequestModel):
+class ChatRequest(SamplingFields):
     """Describe a chat completion; unknown fields are ignored.
 
     Of the known ones, `service_tier`, `user`, `safety_identifier`,
@@ -271,27 +260,8 @@ class ChatRequest(RequestModel):
     }
     """Known fields that cannot be honoured, with the values that ask for nothing."""
 
-    model: str = Field(min_length=1)
     messages: list[ChatMessage] = Field(min_length=1, max_length=4096)
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    n: int | None = Field(default=None, ge=1, le=16)
-    max_tokens: int | None = Field(default=None, ge=1, lt=2**63)
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**63)
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, ge=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1, le=2**31 - 1)
-    min_p: float | None = Field(default=None, ge=0, lt=1)
-    repetition_penalty: float | None = Field(default=None, ge=0.01, le=10)
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    ignore_eos: bool | None = None
-    stop: Annotated[
-        list[StopString] | None,
-        Field(max_length=16),
-        BeforeValidator(_as_list, json_schema_input_type=str | list[str] | None),
-    ] = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     tools: (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from pegboard_contracts.conversation import (
     Conversation,
     MediaPart,
@@ -18,7 +17,6 @@ from pegboard_contracts.generation import (
     GenerationRequest,
     OutputFormat,
     ReasoningOptions,
-    Sampling,
 )
 from pegboard_contracts.principal import Principal
 
@@ -29,10 +27,9 @@ from pegboard_routes._chat_request import (
     ResponseFormat,
     ToolDefinition,
 )
+from pegboard_routes._sampling_fields import refuse_unsupported, repeated
 
 _EFFORT_OFF = {"none", "off", "disabled", "false", "0"}
-_SMALLEST_TOP_P = 1e-6
-_SEEDS = 2**63
 
 
 def generation_requests(body: ChatRequest, principal: Principal) -> list[GenerationRequest]:
@@ -45,7 +42,7 @@ def generation_requests(body: ChatRequest, principal: Principal) -> list[Generat
     request = GenerationRequest(
         model=body.model,
         conversation=_conversation(body),
-        sampling=_sampling(body),
+        sampling=body.sampling(),
         max_output_tokens=body.max_completion_tokens or body.max_tokens,
         stop=tuple(body.stop or ()),
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
@@ -56,26 +53,15 @@ def generation_requests(body: ChatRequest, principal: Principal) -> list[Generat
         principal=principal,
     )
     _refuse_contradictions(request)
-    seed = request.sampling.seed
-    if seed is None:
-        return [request] * (body.n or 1)
-    return [
-        msgspec.structs.replace(
-            request,
-            sampling=msgspec.structs.replace(request.sampling, seed=(seed + index) % _SEEDS),
-        )
-        for index in range(body.n or 1)
-    ]
+    return repeated(request, body.n or 1)
 
 
 def _refuse_unsupported(body: ChatRequest) -> None:
-    for name, value in (body.model_extra or {}).items():
-        idle = ChatRequest.refused.get(name)
-        if idle is None or value is None or value in idle:
-            continue
-        if name in {"functions", "function_call"}:
+    extra = body.model_extra or {}
+    for name in ("functions", "function_call"):
+        if extra.get(name) is not None and extra[name] not in ChatRequest.refused[name]:
             raise not_supported(name, f"'{name}' is retired; send 'tools' and 'tool_choice'.")
-        raise not_supported(name)
+    refuse_unsupported(extra, ChatRequest.refused)
 
 
 def _refuse_contradictions(request: GenerationRequest) -> None:
@@ -159,21 +145,6 @@ def _tool(tool: ToolDefinition, index: int) -> Tool:
 def _tool_choice(body: ChatRequest) -> ToolChoice:
     choice = body.tool_choice
     return ToolChoice() if choice is None else ToolChoice(mode=choice.mode, names=choice.names)
-
-
-def _sampling(body: ChatRequest) -> Sampling:
-    return Sampling(
-        temperature=body.temperature,
-        # 0 keeps the likeliest token alone; engines demand more than 0.
-        top_p=None if body.top_p is None else max(body.top_p, _SMALLEST_TOP_P),
-        top_k=None if body.top_k is None else max(body.top_k, 0),
-        min_p=body.min_p,
-        repetition_penalty=body.repetition_penalty,
-        presence_penalty=body.presence_penalty,
-        frequency_penalty=body.frequency_penalty,
-        seed=None if body.seed is None else body.seed % _SEEDS,
-        ignore_eos=bool(body.ignore_eos),
-    )
 
 
 def _output_format(wanted: ResponseFormat | None) -> OutputFormat | None:
