@@ -24,6 +24,7 @@ FOLDER_OF_TESTS = {
     "model_sources": "sources",
     "reasoning_formats": "formats",
     "routes": "routes",
+    "structured_outputs": "structured_outputs",
     "tool_formats": "formats",
 }
 

@@ -20,8 +20,10 @@ KINDS = (
     "model_sources",
     "reasoning_formats",
     "routes",
+    "structured_outputs",
     "tool_formats",
 )
+KINDS_WITHOUT_A_SCAFFOLD = {"stores": "a store is best begun from `memory`"}
 
 
 def run(copy: Path, *arguments: str | Path, site: Path | None = None) -> tuple[int, str]:
@@ -36,6 +38,12 @@ def run(copy: Path, *arguments: str | Path, site: Path | None = None) -> tuple[i
         check=False,
     )
     return ran.returncode, ran.stdout + ran.stderr
+
+
+def test_every_kind_has_a_scaffold() -> None:
+    folders = [path for path in (ROOT / "plugins").iterdir() if path.is_dir()]
+    kinds = {path.name.removeprefix("pegboard_") for path in folders}
+    assert kinds - set(KINDS) == set(KINDS_WITHOUT_A_SCAFFOLD)
 
 
 @pytest.fixture(scope="module")
