@@ -1,4 +1,4 @@
-"""The toolbox of guaranteed calls: a format's syntax and the tools' schemas as one constraint.
+"""The toolbox of asking for calls and guaranteeing them: a syntax and the tools' schemas.
 
 A forced choice binds the whole answer: calls and nothing else. Strict tools under `auto`
 bind from a call's opening text on: any text may come before, and then only a call that
@@ -7,6 +7,7 @@ fits. Objects are written without members that nobody declared.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,9 +19,19 @@ from pegboard_contracts.generation import Constraint
 from pegboard_contracts.grammar import GrammarBuilder, SchemaTranslator, literal
 from pegboard_contracts.json_text import string_fragment
 
-MOST_CALLS = 8
+MOST_CALLS = 4
 """So many calls an answer to a forced choice may hold: some models never stop by themselves."""
 
+_INSTRUCTIONS = """\
+You can call these functions, one JSON object a line:
+
+{tools}
+
+To call a function, write exactly this on lines of its own, with its name and arguments:
+
+{form}
+
+Then stop: the result comes in the next message. {when}"""
 _SHAPING = ("properties", "required", "additionalProperties", "patternProperties", "$ref", "allOf")
 _UNIONS = ("anyOf", "oneOf", "minProperties", "propertyNames", "enum", "const")
 
@@ -45,6 +56,7 @@ class CallSyntax(msgspec.Struct, frozen=True, kw_only=True):
     A call is `begin` with the tool's name for `{name}`, its arguments, and `end`; calls are
     separated by `between`, and all of them stand between `before` and `after`. `trigger` is
     the text that begins nothing but calls; without one, strict tools under `auto` are refused.
+    `example` is what arguments look like, for instructions.
     """
 
     begin: str
@@ -53,11 +65,41 @@ class CallSyntax(msgspec.Struct, frozen=True, kw_only=True):
     before: str = ""
     after: str = ""
     trigger: str = ""
+    example: str = '{"argument": "value"}'
     arguments: Callable[[GrammarBuilder, Tool], tuple[str, list[str]]] = json_arguments
 
-    def opening(self, tool: Tool) -> str:
-        """Return the text from a call's beginning to its arguments."""
-        return self.begin.replace("{name}", string_fragment(tool.name))
+    def call(self, builder: GrammarBuilder, tool: Tool) -> str:
+        """Return the expression of one call from the tool's name on."""
+        opening = string_fragment(tool.name) + self.begin.partition("{name}")[2]
+        return f"{literal(opening)} {_arguments(self, builder, tool)}"
+
+    @property
+    def lead(self) -> str:
+        """Return the text of a call before the tool's name."""
+        return self.begin.partition("{name}")[0]
+
+
+def call_instructions(syntax: CallSyntax, tools: Sequence[Tool], choice: ToolChoice) -> str | None:
+    """Return what `ToolFormat.instructions` is asked for, with the syntax shown."""
+    offered = [tool for tool in tools if not choice.names or tool.name in choice.names]
+    if choice.mode == "none" or not offered:
+        return None
+    begin = syntax.begin.replace("{name}", "function_name")
+    return _INSTRUCTIONS.format(
+        tools="\n".join(json.dumps(_described(tool), ensure_ascii=False) for tool in offered),
+        form=f"{syntax.before}{begin}{syntax.example}{syntax.end}{syntax.after}",
+        when="You must call a function now."
+        if choice.mode == "required"
+        else "Answer in words when no function helps.",
+    )
+
+
+def _described(tool: Tool) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        described["description"] = tool.description
+    described["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+    return described
 
 
 def guaranteed_calls(
@@ -89,37 +131,46 @@ def _named(choice: ToolChoice) -> bool:
 
 def _forced(syntax: CallSyntax, tools: Sequence[Tool], *, most: int) -> Constraint:
     builder = GrammarBuilder()
-    forms = [
-        f"{literal(syntax.opening(tool))} {_arguments(syntax, builder, tool)} {literal(syntax.end)}"
-        for tool in tools
-    ]
-    call = builder.rule("call", " | ".join(forms))
-    parts = [_literal(syntax.before), call, _literal(syntax.after)]
-    if most > 1:
-        parts.insert(2, f"({_literal(syntax.between)} {call}){{0,{most - 1}}}")
-    return Constraint(kind="ebnf", value=builder.text(" ".join(part for part in parts if part)))
+    parts = [_literal(syntax.lead), _any_call(syntax, builder, tools), _literal(syntax.end)]
+    call = builder.rule("call", _sequence(parts))
+    further = _sequence([_literal(syntax.between), call])
+    several = f"({further}){{0,{most - 1}}}" if most > 1 else ""
+    parts = [_literal(syntax.before), call, several, _literal(syntax.after)]
+    return Constraint(kind="ebnf", value=builder.text(_sequence(parts)))
+
+
+def _triggered(syntax: CallSyntax, tools: Sequence[Tool], *, parallel: bool) -> Constraint:
+    builder = GrammarBuilder()
+    tag = {
+        "type": "tag",
+        "begin": syntax.before + syntax.lead,
+        "content": {
+            "type": "grammar",
+            "grammar": builder.text(_any_call(syntax, builder, tools)),
+        },
+        "end": syntax.end + syntax.after,
+    }
+    form = {
+        "type": "triggered_tags",
+        "triggers": [syntax.trigger],
+        "tags": [tag],
+        "stop_after_first": not parallel,
+    }
+    value = msgspec.json.encode({"type": "structural_tag", "format": form}).decode()
+    return Constraint(kind="structural_tag", value=value)
+
+
+def _any_call(syntax: CallSyntax, builder: GrammarBuilder, tools: Sequence[Tool]) -> str:
+    forms = [builder.rule(tool.name, syntax.call(builder, tool)) for tool in tools]
+    return forms[0] if len(forms) == 1 else "(" + " | ".join(forms) + ")"
 
 
 def _literal(text: str) -> str:
     return literal(text) if text else ""
 
 
-def _triggered(syntax: CallSyntax, tools: Sequence[Tool], *, parallel: bool) -> Constraint:
-    tags: list[dict[str, Any]] = []
-    for tool in tools:
-        builder = GrammarBuilder()
-        content = {"type": "grammar", "grammar": builder.text(_arguments(syntax, builder, tool))}
-        begin = syntax.before + syntax.opening(tool)
-        end = syntax.end + syntax.after
-        tags.append({"type": "tag", "begin": begin, "content": content, "end": end})
-    form = {
-        "type": "triggered_tags",
-        "triggers": [syntax.trigger],
-        "tags": tags,
-        "stop_after_first": not parallel,
-    }
-    value = msgspec.json.encode({"type": "structural_tag", "format": form}).decode()
-    return Constraint(kind="structural_tag", value=value)
+def _sequence(parts: Sequence[str]) -> str:
+    return " ".join(part for part in parts if part)
 
 
 def _arguments(syntax: CallSyntax, builder: GrammarBuilder, tool: Tool) -> str:

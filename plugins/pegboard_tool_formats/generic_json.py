@@ -10,12 +10,10 @@ declared, is an answer and stays text, as do all other code fences.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
-from pegboard_contracts.call_grammars import CallSyntax, guaranteed_calls
+from pegboard_contracts.call_grammars import CallSyntax, call_instructions, guaranteed_calls
 from pegboard_contracts.calls import CallReader, Outcome
 from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat
@@ -26,14 +24,7 @@ _FENCE = "```"
 _LANGUAGE = re.compile(r"[A-Za-z0-9_+-]*")
 _LANGUAGES = frozenset({"", "json", "tool_call", "tool_calls"})
 
-_INSTRUCTIONS = """\
-You can call these functions, one JSON object a line:
 
-{tools}
-
-To call a function, write a JSON object of this form on a line of its own and nothing else on it:
-{{"name": "<name of the function>", "arguments": {{<its arguments>}}}}
-{several}Then stop: the results come in the next message. {when}"""
 _SYNTAX = CallSyntax(begin='{"name": "{name}", "arguments": ', end="}", between="\n")
 
 
@@ -53,31 +44,13 @@ class GenericJson(ToolFormat):
 
     def instructions(self, tools: Sequence[Tool], choice: ToolChoice) -> str | None:
         """Describe the tools that may be called and how; nothing when none may."""
-        offered = [tool for tool in tools if not choice.names or tool.name in choice.names]
-        if choice.mode == "none" or not offered:
-            return None
-        when = "Answer in words when no function helps."
-        if choice.mode == "required":
-            when = "You must call a function now."
-        return _INSTRUCTIONS.format(
-            tools="\n".join(json.dumps(_described(tool), ensure_ascii=False) for tool in offered),
-            several="Several calls are several lines. ",
-            when=when,
-        )
+        return call_instructions(_SYNTAX, tools, choice)
 
     def constraint(
         self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool
     ) -> Constraint | None:
         """Return the grammar of calls in this syntax."""
         return guaranteed_calls(_SYNTAX, tools, choice, parallel=parallel)
-
-
-def _described(tool: Tool) -> dict[str, Any]:
-    described: dict[str, Any] = {"name": tool.name}
-    if tool.description:
-        described["description"] = tool.description
-    described["parameters"] = tool.parameters or {"type": "object", "properties": {}}
-    return described
 
 
 class _Reader(CallReader):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pegboard_contracts.call_grammars import CallSyntax, guaranteed_calls
+from pegboard_contracts.call_grammars import CallSyntax, call_instructions, guaranteed_calls
 from pegboard_contracts.calls import CallReader, Outcome
 from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat
@@ -49,6 +49,10 @@ class Harmony(ToolFormat):
     def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
         """Make the reader of one answer."""
         return _Reader(tools, new_id)
+
+    def instructions(self, tools: Sequence[Tool], choice: ToolChoice) -> str | None:
+        """Describe the tools that may be called and how; nothing when none may."""
+        return call_instructions(_SYNTAX, tools, choice)
 
     def constraint(
         self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool

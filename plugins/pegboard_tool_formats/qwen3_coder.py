@@ -26,7 +26,7 @@ import re
 from collections.abc import Sequence
 from enum import Enum
 
-from pegboard_contracts.call_grammars import CallSyntax, guaranteed_calls
+from pegboard_contracts.call_grammars import CallSyntax, call_instructions, guaranteed_calls
 from pegboard_contracts.calls import CallReader
 from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat
@@ -62,6 +62,7 @@ _SYNTAX = CallSyntax(
     end=f"{_FUNCTION_END}\n{_CLOSING}",
     between="\n",
     trigger=_OPENING,
+    example=f"{_PARAMETER}argument_name>\nvalue\n{_PARAMETER_END}\n",
     arguments=_arguments,
 )
 
@@ -89,6 +90,10 @@ class Qwen3Coder(ToolFormat):
     def reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
         """Make the reader of one answer."""
         return _Reader(tools, new_id)
+
+    def instructions(self, tools: Sequence[Tool], choice: ToolChoice) -> str | None:
+        """Describe the tools that may be called and how; nothing when none may."""
+        return call_instructions(_SYNTAX, tools, choice)
 
     def constraint(
         self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 PLAIN = r'[^"\\\x00-\x1f\x7f]'
@@ -45,12 +46,17 @@ _NEEDS = {
     ),
 }
 _CONTROL = {"\n": r"\n", "\r": r"\r", "\t": r"\t", '"': r"\"", "\\": r"\\"}
+_SWALLOWED = re.compile(r"(?<=[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xff])(?=[0-9a-fA-F])")
 _FIRST_PRINTABLE = 0x20
 
 
 def literal(text: str) -> str:
     """Return the expression that matches exactly `text`."""
-    return '"' + "".join(_escape(char) for char in text) + '"'
+    # The engine writes such a character as an escape of two digits and reads that back with
+    # every hexadecimal digit that follows: the literal must end between them.
+    parts = _SWALLOWED.split(text)
+    quoted = ['"' + "".join(_escape(char) for char in part) + '"' for part in parts]
+    return quoted[0] if len(quoted) == 1 else "(" + " ".join(quoted) + ")"
 
 
 def json_literal(value: Any) -> str:  # noqa: ANN401 - any JSON value
