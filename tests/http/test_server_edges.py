@@ -269,19 +269,21 @@ def test_c80_a_request_that_is_refused_anyway_loads_nothing(
 def test_c84_probes_answer_while_big_prompts_are_prepared(url: str) -> None:
     big = BODY | {"messages": [{"role": "user", "content": "word " * 190_000}]}
     threads = [
-        threading.Thread(target=httpx.post, args=(f"{url}{CHAT}",), kwargs={"json": big})
+        threading.Thread(
+            target=httpx.post, args=(f"{url}{CHAT}",), kwargs={"json": big, "timeout": 60}
+        )
         for _ in range(5)
     ]
     for thread in threads:
         thread.start()
     waits: list[float] = []
-    with httpx.Client(base_url=url) as client:
+    with httpx.Client(base_url=url, timeout=60) as client:
         while any(thread.is_alive() for thread in threads) or len(waits) < 20:
             begun = time.monotonic()
             assert client.get("/health/live").status_code == 200
             assert client.get("/health/ready").status_code == 200
             waits.append(time.monotonic() - begun)
-    assert sorted(waits)[int(len(waits) * 0.99) - 1] < 0.5
+    assert sorted(waits)[int(len(waits) * 0.99) - 1] < 1
 
 
 @pytest.mark.slow
