@@ -21,6 +21,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `sampling` holds the model's own defaults. `max_sequences` is how many requests are
     worth running at once; the kernel admits no more. `device` is where it really runs.
+    `grammar` tells whether submissions may carry a constraint.
     """
 
     context_tokens: int
@@ -125,6 +126,16 @@ class TemplateSource(msgspec.Struct, frozen=True, kw_only=True):
     prompt_suffix: str = ""
 
 
+class ConstraintCost(msgspec.Struct, frozen=True):
+    """Tell what a constraint costs the engine, in seconds of processor time.
+
+    `compile_seconds` is paid once, `step_seconds` in every step of every running request.
+    """
+
+    compile_seconds: float = 0.0
+    step_seconds: float = 0.0
+
+
 class PromptTokenizer(Protocol):
     """Tokenize prompts in the preparer child. Called from its only thread."""
 
@@ -146,4 +157,13 @@ class PromptTokenizer(Protocol):
 
     def decode(self, token_ids: list[int]) -> str:
         """Turn token ids into text, special tokens included."""
+        ...
+
+    def check(self, constraint: Constraint, step_limit: float) -> ConstraintCost:
+        """Compile a constraint as the engine would and try it for some steps.
+
+        Trying ends early when steps are slower than `step_limit` seconds. A compile may
+        take for ever: the caller limits it by ending the process. Raises `ApiError` 400
+        with the compiler's reason.
+        """
         ...

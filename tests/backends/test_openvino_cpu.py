@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
-from pegboard_backends._openvino import engine, library, sampling_config
 from pegboard_backends.openvino_cpu import plugin
 from pegboard_contracts.backend import EngineDescription
 from pegboard_contracts.engine import Engine, PromptTokenizer, Submission, TokenEvent
@@ -235,36 +234,6 @@ def test_a_small_cache_limits_and_is_shared(open_engine: OpenEngine) -> None:
         assert len(ids_of(events)) == 40
     full = ask([50] * 60, tokens=10_000, sampling=sampling)
     assert len(ids_of(answer(small, full))) == 5 * 32 - 60
-
-
-@real_model
-def test_a_step_that_fails_ends_only_its_culprit(
-    real_engine: Engine, tokenizer: PromptTokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    innocent = ask(tokenizer.encode(chat("Why is the sky blue?")), tokens=30)
-    expected = ids_of(answer(real_engine, innocent))
-    innocent = replace(innocent, request_id=next(request_ids))
-    real_engine.submit(innocent)
-    events = [event for _ in range(5) for event in real_engine.step()]
-    good = sampling_config.generation_config
-
-    def with_broken_grammar(submission: Submission, ends: list[int], limit: int) -> object:
-        config = good(submission, ends, limit)
-        grammar = library.genai().StructuredOutputConfig()
-        grammar.regex = "(["
-        config.structured_output_config = grammar
-        return config
-
-    monkeypatch.setattr(engine, "generation_config", with_broken_grammar)
-    culprit = ask(tokenizer.encode(chat("Hi!")))
-    real_engine.submit(culprit)
-    monkeypatch.undo()
-    answers = by_request(events + run_until_idle(real_engine))
-    assert answers[culprit.request_id][-1].finish == "failed"
-    assert answers[innocent.request_id][-1].finish == "length"
-    assert len(ids_of(answers[innocent.request_id])) == 30
-    assert ids_of(answers[innocent.request_id])[:8] == expected[:8]
-    assert real_engine.inspect()["recoveries"] == 1
 
 
 @real_model

@@ -128,7 +128,7 @@ def test_a_tokenizer_that_cuts_is_fed_in_parts(
     text = "word and more, " * 6_000
     assert cutting.encode(text).input_ids.shape[1] == 8192
     del cutting
-    assert FolderTokenizer(tmp_path).encode(text) == tokenizer.encode(text)
+    assert FolderTokenizer(tmp_path, tmp_path).encode(text) == tokenizer.encode(text)
 
 
 @real_model

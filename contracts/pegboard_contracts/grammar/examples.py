@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import string
+from collections.abc import Mapping
 from typing import Any
 
 Node = tuple[Any, ...]
@@ -44,6 +45,11 @@ class GrammarReader:
                 self._rules[name.strip()] = self._rule(body)
         self._heights = self._measure()
 
+    @property
+    def rules(self) -> Mapping[str, Node]:
+        """Return the rules by their names."""
+        return self._rules
+
     def draw(self, rng: random.Random) -> str:
         """Draw one text, short ones more often than long ones."""
         return self._draw(("name", "root"), rng, 0)
@@ -67,7 +73,7 @@ class GrammarReader:
         branches = [self._sequence()]
         while self._sign("|"):
             branches.append(self._sequence())
-        return ("or", branches)
+        return ("or", tuple(branches))
 
     def _sequence(self) -> Node:
         parts: list[Node] = []
@@ -80,7 +86,7 @@ class GrammarReader:
                 if not self._sign(")"):
                     raise ValueError("a group is never closed")
             parts.append(self._quantified(atom))
-        return ("and", parts)
+        return ("and", tuple(parts))
 
     def _quantified(self, atom: Node) -> Node:
         if self._at == len(self._tokens):
@@ -139,7 +145,7 @@ class GrammarReader:
                 raise ValueError(f"there is no rule {value}")
             return self._draw(self._rules[value], rng, depth + 1)
         if kind == "literal":
-            return _plain(value[1:-1])
+            return plain(value[1:-1])
         members = _members(value)
         return members[0] if rng is None else rng.choice(members)
 
@@ -163,7 +169,9 @@ def _members(text: str) -> str:
     return found
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Return what the inside of a literal stands for."""
+
     def one(match: re.Match[str]) -> str:
         body = match.group(1)
         if len(body) > 1:

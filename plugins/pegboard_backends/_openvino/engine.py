@@ -17,8 +17,9 @@ from pegboard_contracts.engine import EngineInfo, FinishCause, Submission, Token
 from pegboard_contracts.errors import ApiError, invalid_request, not_supported
 
 from pegboard_backends._openvino import library
-from pegboard_backends._openvino.detokenizer import Detokenizer, DetokenizerFactory
+from pegboard_backends._openvino.detokenizer import DetokenizerFactory
 from pegboard_backends._openvino.prefix_mirror import BLOCK, PrefixMirror, blocks_of
+from pegboard_backends._openvino.running import Running, Trials
 from pegboard_backends._openvino.sampling_config import generation_config
 from pegboard_backends._openvino.token_table import build_token_table
 
@@ -28,24 +29,6 @@ _Logprobs = list[tuple[float, str, list[tuple[str, float]]]]
 
 _NO_ROOM = "The KV cache is too small for this request; raise --kv-cache-gb."
 _STEP_FAILED = "The engine failed in a step of this request; the server's log has the cause."
-
-
-class _Running:
-    """One request inside the pipeline."""
-
-    __slots__ = ("cached_tokens", "detokenizer", "generated", "handle", "limit", "submission")
-
-    def __init__(self, submission: Submission, detokenizer: Detokenizer, limit: int) -> None:
-        self.submission = submission
-        self.detokenizer = detokenizer
-        self.limit = limit
-        self.generated: list[int] = []
-        self.cached_tokens = 0
-        self.handle: Any = None
-
-    @property
-    def blocks(self) -> int:
-        return blocks_of(len(self.submission.prompt_ids) + len(self.generated))
 
 
 class BatchingEngine:
@@ -72,7 +55,8 @@ class BatchingEngine:
         self._vocabulary = table.size
         self._not_finished = library.genai().GenerationFinishReason.NONE
         self._is_running = library.genai().GenerationStatus.RUNNING
-        self._running: dict[int, _Running] = {}
+        self._running: dict[int, Running] = {}
+        self._trials = Trials()
         self._ended: list[TokenEvent] = []
         self._next_id = 0
         self._steps = 0
@@ -97,15 +81,20 @@ class BatchingEngine:
         limit = min(submission.max_output_tokens, room)
         answered = submission.prompt_ids[len(submission.prompt_ids) - submission.continued_tokens :]
         detokenizer = self._detokenizers.make(submission.kept_tokens, answered)
-        running = _Running(submission, detokenizer, limit)
+        running = Running(submission, detokenizer, limit)
         if self._mirror is not None:
             blocks = running.blocks + sum(other.blocks for other in self._running.values())
             running.cached_tokens = self._mirror.cached_tokens(submission.prompt_ids, blocks)
+        if self._trials.open:
+            self._trials.wait(running)
+            return
         self._start(running)
         self._running[submission.request_id] = running
 
     def cancel(self, request_id: int) -> None:
         """Stop a request; the pipeline drops it in its next step."""
+        if (waiting := self._trials.withdrawn(request_id)) is not None:
+            self._end(waiting, "cancelled")
         running = self._running.pop(request_id, None)
         if running is None:
             return
@@ -116,12 +105,19 @@ class BatchingEngine:
 
     def due(self) -> float | None:
         """Return 0 while there is anything to do, else `None`."""
-        busy = self._ended or self._running or self._pipeline.has_non_finished_requests()
+        busy = (
+            self._ended
+            or self._running
+            or self._trials.open
+            or self._pipeline.has_non_finished_requests()
+        )
         return 0 if busy else None
 
     def step(self) -> list[TokenEvent]:
         """Advance every request once. Raises what GenAI raises when it cannot be revived."""
         self._steps += 1
+        if (suspect := self._trials.next(self._running)) is not None:
+            self._restart(suspect)
         if self._pipeline.has_non_finished_requests():
             try:
                 self._pipeline.step()
@@ -158,8 +154,10 @@ class BatchingEngine:
         del self._pipeline
 
     def _check(self, submission: Submission) -> None:
-        if submission.constraint is not None:
-            raise not_supported("response_format", "This engine cannot obey a grammar yet.")
+        if submission.constraint is not None and submission.sampling.ignore_eos:
+            # Behind the end of its grammar an answer would go on without one.
+            message = "'ignore_eos' and a grammar exclude each other; leave one out."
+            raise invalid_request(message, param="ignore_eos")
         if submission.top_logprobs:
             message = "This engine gives the chosen token's log probability and no alternatives."
             raise not_supported("top_logprobs", message)
@@ -175,12 +173,13 @@ class BatchingEngine:
         if submission.max_output_tokens < 1:
             raise invalid_request("At least one token must be generated.", param="max_tokens")
 
-    def _start(self, running: _Running) -> None:
+    def _start(self, running: Running) -> None:
         """Give a request to the pipeline, going on after what it has generated."""
         submission = running.submission
         limit = running.limit - len(running.generated)
         try:
-            config = generation_config(submission, self._ends, limit)
+            constraint = running.open_constraint()
+            config = generation_config(submission, constraint, self._ends, limit)
             prompt = _id_tensor(submission.prompt_ids + running.generated)
             running.handle = self._pipeline.add_request(self._next_id, prompt, config)
         except (RuntimeError, TypeError, ValueError) as error:
@@ -190,7 +189,7 @@ class BatchingEngine:
         finally:
             self._next_id += 1
 
-    def _read(self, running: _Running) -> TokenEvent:
+    def _read(self, running: Running) -> TokenEvent:
         outputs = running.handle.read()
         if not outputs:  # the cache is exhausted
             return self._give_up(running)
@@ -200,6 +199,7 @@ class BatchingEngine:
             self._mirror.remember(running.submission.prompt_ids)
         running.generated += token_ids
         request_id, text = running.submission.request_id, running.detokenizer.feed(token_ids)
+        running.text.append(text)
         logprobs = self._logprobs(output) if running.submission.logprobs else None
         reason = output.finish_reason
         if reason == self._not_finished:
@@ -217,7 +217,7 @@ class BatchingEngine:
         pairs = zip(output.generated_ids, output.generated_log_probs, strict=True)
         return [(float(logprob), text_of(token_id), []) for token_id, logprob in pairs]
 
-    def _give_up(self, running: _Running) -> TokenEvent:
+    def _give_up(self, running: Running) -> TokenEvent:
         """End a request that the pipeline ended without a word: the cache is exhausted."""
         del self._running[running.submission.request_id]
         if self._mirror is not None:
@@ -227,7 +227,7 @@ class BatchingEngine:
             return TokenEvent(request_id, finish="length", cached_tokens=cached)
         return TokenEvent(request_id, finish="failed", error=_NO_ROOM)
 
-    def _end(self, running: _Running, cause: FinishCause, error: str | None = None) -> None:
+    def _end(self, running: Running, cause: FinishCause, error: str | None = None) -> None:
         self._ended.append(
             TokenEvent(
                 running.submission.request_id,
@@ -240,9 +240,9 @@ class BatchingEngine:
     def _revive(self) -> None:
         """Make the pipeline usable after a failed step.
 
-        It is so only after all handles are cancelled and one more step. The culprit is
-        among the requests that have no token yet; the others are started again with what
-        they have generated. When all have some, nobody is known to be innocent.
+        It is so only after all handles are cancelled and one more step. Those that have
+        tokens already are innocent and go on at once; the others, when they are several,
+        are tried one after the other.
         """
         self._recoveries += 1
         everyone = list(self._running.values())
@@ -253,14 +253,16 @@ class BatchingEngine:
         self._running.clear()
         if self._mirror is not None:
             self._mirror.take(sum(running.blocks for running in everyone))
-        suspects = [running for running in everyone if not running.generated] or everyone
+        suspects = self._trials.suspects(everyone)
         for running in everyone:
-            if running in suspects:
+            if running not in suspects:
+                self._restart(running)
+            elif len(suspects) == 1:
                 self._end(running, "failed", _STEP_FAILED)
             else:
-                self._restart(running)
+                self._trials.wait(running)
 
-    def _restart(self, running: _Running) -> None:
+    def _restart(self, running: Running) -> None:
         try:
             self._start(running)
         except ApiError as error:

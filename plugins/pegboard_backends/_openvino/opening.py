@@ -113,6 +113,7 @@ def open_batching_engine(options: EngineOptions) -> BatchingEngine:
         sampling=files.sampling,
         max_sequences=options.max_sequences,
         device=options.device,
+        grammar=True,
         properties={
             **{name: str(value) for name, value in properties.items()},
             "kv_cache_gb": scheduler.cache_size,
@@ -127,7 +128,7 @@ def open_batching_engine(options: EngineOptions) -> BatchingEngine:
 
 def open_folder_tokenizer(options: EngineOptions) -> FolderTokenizer:
     """Open the tokenizer of the same model."""
-    return FolderTokenizer(_model_folder(options))
+    return FolderTokenizer(_model_folder(options), Path(options.cache_dir))
 
 
 def _model_folder(options: EngineOptions) -> Path:

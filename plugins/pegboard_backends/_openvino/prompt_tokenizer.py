@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pegboard_contracts.engine import TemplateSource
+from pegboard_contracts.engine import ConstraintCost, TemplateSource
 from pegboard_contracts.errors import invalid_request
+from pegboard_contracts.generation import Constraint
 
 from pegboard_backends._openvino import library
+from pegboard_backends._openvino.checker import GrammarChecker
 from pegboard_backends._openvino.model_files import read_template_source
 from pegboard_backends._openvino.token_table import build_token_table
 
@@ -17,11 +19,16 @@ _REMEMBERED_PIECE = 64
 
 
 class FolderTokenizer:
-    """Tokenize with the tokenizer of a folder of OpenVINO IR."""
+    """Tokenize with the tokenizer of a folder of OpenVINO IR, and check grammars with it."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open the tokenizer. Raises `RuntimeError` of GenAI for a broken one."""
+    def __init__(self, folder: Path, cache_dir: Path) -> None:
+        """Open the tokenizer; a checker of grammars is kept in `cache_dir` once one is needed.
+
+        Raises `RuntimeError` of GenAI for a broken tokenizer.
+        """
         self._folder = folder
+        self._cache_dir = cache_dir
+        self._checker: GrammarChecker | None = None
         self._tokenizer = library.genai().Tokenizer(str(folder))
         self._table = build_token_table(self._tokenizer)
         self._limit = self._find_limit()
@@ -68,6 +75,12 @@ class FolderTokenizer:
             message = f"Token ids of this model go from 0 to {self._table.size - 1}."
             raise invalid_request(message, param="prompt", code="invalid_token_id")
         return str(self._tokenizer.decode(token_ids, False)) if token_ids else ""
+
+    def check(self, constraint: Constraint, step_limit: float) -> ConstraintCost:
+        """Compile and try a constraint; the first one opens the checker, which takes a second."""
+        if self._checker is None:
+            self._checker = GrammarChecker(self._tokenizer, self._table, self._cache_dir)
+        return self._checker.check(constraint, step_limit)
 
     def _encode_once(self, text: str) -> list[int]:
         data: Any = self._tokenizer.encode(text, add_special_tokens=False).input_ids.data

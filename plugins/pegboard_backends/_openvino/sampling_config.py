@@ -7,15 +7,19 @@ from collections.abc import Iterable
 from typing import Any
 
 from pegboard_contracts.engine import Submission
+from pegboard_contracts.generation import Constraint
 
 from pegboard_backends._openvino import library
+from pegboard_backends._openvino.constraint_config import structured_output_config
 
 _LARGEST_SEED = (1 << 63) - 1
 _SMALLEST_SHARE = 1e-6
 
 
-def generation_config(submission: Submission, end_tokens: Iterable[int], limit: int) -> Any:  # noqa: ANN401 - GenAI's
-    """Build the config of one request of at most `limit` tokens.
+def generation_config(
+    submission: Submission, constraint: Constraint | None, end_tokens: Iterable[int], limit: int
+) -> Any:  # noqa: ANN401 - GenAI's
+    """Build the config of one request of at most `limit` tokens that obeys `constraint`.
 
     A fresh config does not stop at any token, so `end_tokens` are set on every request.
     GenAI's own seed is always 0: without a seed a random one is drawn. Stop strings are
@@ -43,6 +47,8 @@ def generation_config(submission: Submission, end_tokens: Iterable[int], limit: 
         if sampling.min_p:
             values["min_p"] = sampling.min_p
     config = library.genai().GenerationConfig(**values)
+    if constraint is not None:
+        config.structured_output_config = structured_output_config(constraint)
     ends = set(end_tokens)
     if ends:
         config.eos_token_id = min(ends)

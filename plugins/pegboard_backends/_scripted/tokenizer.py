@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pegboard_contracts.engine import TemplateSource
+from pegboard_contracts.engine import ConstraintCost, TemplateSource
+from pegboard_contracts.generation import Constraint
 
 from pegboard_backends._scripted.pieces import token_id
 from pegboard_backends._scripted.script import Answer, BytesPiece, Script
@@ -65,3 +66,8 @@ class ScriptedTokenizer:
         return b"".join(self._contents.get(key, unknown) for key in token_ids).decode(
             errors="replace"
         )
+
+    def check(self, constraint: Constraint, step_limit: float) -> ConstraintCost:
+        """Take every constraint: a script obeys none and records what it was given."""
+        del constraint, step_limit
+        return ConstraintCost()
