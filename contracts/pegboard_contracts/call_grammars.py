@@ -32,6 +32,7 @@ To call a function, write exactly this on lines of its own, with its name and ar
 {form}
 
 Then stop: the result comes in the next message. {when}"""
+_PREFIX = 5
 _SHAPING = ("properties", "required", "additionalProperties", "patternProperties", "$ref", "allOf")
 _UNIONS = ("anyOf", "oneOf", "minProperties", "propertyNames", "enum", "const")
 
@@ -55,7 +56,9 @@ class CallSyntax(msgspec.Struct, frozen=True, kw_only=True):
 
     A call is `begin` with the tool's name for `{name}`, its arguments, and `end`; calls are
     separated by `between`, and all of them stand between `before` and `after`. `trigger` is
-    the text that begins nothing but calls; without one, strict tools under `auto` are refused.
+    the text that begins nothing but calls. A format without one gives `free_answer`: the
+    expression of a whole answer that need not call, from the builder, the call's expression
+    and whether several calls may be made. Without both, strict tools under `auto` are refused.
     `example` is what arguments look like, for instructions.
     """
 
@@ -67,6 +70,7 @@ class CallSyntax(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str = ""
     example: str = '{"argument": "value"}'
     arguments: Callable[[GrammarBuilder, Tool], tuple[str, list[str]]] = json_arguments
+    free_answer: Callable[[GrammarBuilder, str, bool], str] | None = None
 
     def call(self, builder: GrammarBuilder, tool: Tool) -> str:
         """Return the expression of one call from the tool's name on."""
@@ -77,6 +81,25 @@ class CallSyntax(msgspec.Struct, frozen=True, kw_only=True):
     def lead(self) -> str:
         """Return the text of a call before the tool's name."""
         return self.begin.partition("{name}")[0]
+
+
+def free_text(marker: str) -> str:
+    """Return the expression of text that does not hold the beginning of a marker.
+
+    So many characters as tell it apart are excluded (`</par` of `</parameter>`), with some
+    rare text beside it (`<` before another `/`).
+    """
+    first, others = marker[0], marker[1:_PREFIX]
+    forms = [f"[^{first}]"]
+    spelt = ""
+    for char in others:
+        forms.append(
+            f'"{first}" {literal(spelt)} [^{first}{char}]'
+            if spelt
+            else f'"{first}" [^{first}{char}]'
+        )
+        spelt += char
+    return "(" + " | ".join(forms) + ")*"
 
 
 def call_instructions(syntax: CallSyntax, tools: Sequence[Tool], choice: ToolChoice) -> str | None:
@@ -116,6 +139,10 @@ def guaranteed_calls(
         return None
     if choice.mode == "required":
         return _forced(syntax, offered, most=MOST_CALLS if parallel and not _named(choice) else 1)
+    if syntax.free_answer is not None:
+        builder = GrammarBuilder()
+        answer = syntax.free_answer(builder, _call(syntax, builder, offered), parallel)
+        return Constraint(kind="ebnf", value=builder.text(answer))
     if not syntax.trigger:
         message = (
             "Strict tools cannot be guaranteed here unless a call is required, because nothing "
@@ -131,8 +158,7 @@ def _named(choice: ToolChoice) -> bool:
 
 def _forced(syntax: CallSyntax, tools: Sequence[Tool], *, most: int) -> Constraint:
     builder = GrammarBuilder()
-    parts = [_literal(syntax.lead), _any_call(syntax, builder, tools), _literal(syntax.end)]
-    call = builder.rule("call", _sequence(parts))
+    call = _call(syntax, builder, tools)
     further = _sequence([_literal(syntax.between), call])
     several = f"({further}){{0,{most - 1}}}" if most > 1 else ""
     parts = [_literal(syntax.before), call, several, _literal(syntax.after)]
@@ -158,6 +184,11 @@ def _triggered(syntax: CallSyntax, tools: Sequence[Tool], *, parallel: bool) -> 
     }
     value = msgspec.json.encode({"type": "structural_tag", "format": form}).decode()
     return Constraint(kind="structural_tag", value=value)
+
+
+def _call(syntax: CallSyntax, builder: GrammarBuilder, tools: Sequence[Tool]) -> str:
+    parts = [_literal(syntax.lead), _any_call(syntax, builder, tools), _literal(syntax.end)]
+    return builder.rule("call", _sequence(parts))
 
 
 def _any_call(syntax: CallSyntax, builder: GrammarBuilder, tools: Sequence[Tool]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from pegboard_contracts.call_grammars import arguments_document
+from pegboard_contracts.call_grammars import arguments_document, free_text
 from pegboard_contracts.conversation import Tool
 from pegboard_contracts.grammar import (
     GrammarBuilder,
@@ -19,27 +19,7 @@ from pegboard_contracts.grammar.schema_values import MAX_COUNTED_CHARACTERS, cou
 from pegboard_contracts.grammar.string_formats import ENFORCED
 
 _STRING_KEYWORDS = ("pattern", "format", "minLength", "maxLength")
-_PREFIX = 5
 _LENGTHS = ("minLength", "maxLength")
-
-
-def free_text(closing: str) -> str:
-    """Return the expression of text that does not hold the beginning of a closing tag.
-
-    So many characters as tell it apart are excluded (`</par` of `</parameter>`), with some
-    rare text beside it (`<` before another `/`).
-    """
-    first, others = closing[0], closing[1:_PREFIX]
-    forms = [f"[^{first}]"]
-    spelt = ""
-    for char in others:
-        forms.append(
-            f'"{first}" {literal(spelt)} [^{first}{char}]'
-            if spelt
-            else f'"{first}" [^{first}{char}]'
-        )
-        spelt += char
-    return "(" + " | ".join(forms) + ")*"
 
 
 def raw_arguments(

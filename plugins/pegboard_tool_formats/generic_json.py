@@ -5,7 +5,8 @@
 The shim for templates that know no tools. A call begins at the beginning of a line; it may
 stand in a list or in a code fence (without language, `json` or `tool_call`), and several may
 follow each other. An object with members other than a call's, or a name that is not
-declared, is an answer and stays text, as do all other code fences.
+declared, is an answer and stays text, as do all other code fences. Beside strict tools an
+answer in words cannot have lines or fences that look like calls.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pegboard_contracts.call_grammars import CallSyntax, call_instructions, guaranteed_calls
+from pegboard_contracts.call_grammars import (
+    CallSyntax,
+    call_instructions,
+    free_text,
+    guaranteed_calls,
+)
 from pegboard_contracts.calls import CallReader, Outcome
 from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat
 from pegboard_contracts.generation import Constraint
+from pegboard_contracts.grammar import GrammarBuilder
 from pegboard_contracts.scanning import Markers, Wait
 
 _FENCE = "```"
@@ -25,7 +32,24 @@ _LANGUAGE = re.compile(r"[A-Za-z0-9_+-]*")
 _LANGUAGES = frozenset({"", "json", "tool_call", "tool_calls"})
 
 
-_SYNTAX = CallSyntax(begin='{"name": "{name}", "arguments": ', end="}", between="\n")
+_PLAIN_LINE = r"""[ \t]* ([^{[`\r\n\t ] | "[" [^{\r\n\t ] | "`" [^`\n] | "``" [^`\n]) [^\n]*"""
+_WORD = "[a-zA-Z0-9_+-]*"
+_OTHER_LANGUAGE = (
+    f'(([a-ik-su-zA-Z] | "java" | "t" [a-np-z]) {_WORD} | "js" | "jsx" | "jsonc" | "toml")'
+)
+
+
+def _free_answer(builder: GrammarBuilder, call: str, parallel: bool) -> str:
+    """Allow lines and fences that cannot be taken for calls, and lines that are calls."""
+    fence = f'"{_FENCE}" {_OTHER_LANGUAGE} "\\n" {free_text(_FENCE)} "{_FENCE}" [^\\n]*'
+    line = builder.rule("line", f"({_PLAIN_LINE})? | {builder.rule('fence', fence)}")
+    last = f"({call} | {line})"
+    return f'({last if parallel else line} "\\n")* {last}'
+
+
+_SYNTAX = CallSyntax(
+    begin='{"name": "{name}", "arguments": ', end="}", between="\n", free_answer=_free_answer
+)
 
 
 class GenericJson(ToolFormat):

@@ -12,15 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pegboard_contracts.call_grammars import CallSyntax, call_instructions, guaranteed_calls
+from pegboard_contracts.call_grammars import (
+    CallSyntax,
+    call_instructions,
+    free_text,
+    guaranteed_calls,
+)
 from pegboard_contracts.calls import CallReader
 from pegboard_contracts.conversation import Tool, ToolChoice
 from pegboard_contracts.formats import CallIds, Reader, ToolFormat
 from pegboard_contracts.generation import Constraint
+from pegboard_contracts.grammar import GrammarBuilder
 from pegboard_contracts.scanning import Markers, Wait
 
 _TAG = "<|python_tag|>"
-_SYNTAX = CallSyntax(begin='{"name": "{name}", "parameters": ', end="}", between="; ")
+
+
+def _free_answer(builder: GrammarBuilder, call: str, parallel: bool) -> str:
+    """Allow an answer that cannot be taken for a call, or calls alone."""
+    words = r'[ \t\r\n]* ([^{[<\r\n\t ] | "<" [^|])' + f" {free_text(_TAG)}"
+    calls = f'{call} ("; " {call})*' if parallel else call
+    return f"({calls} | ({builder.rule('words', words)})?)"
+
+
+_SYNTAX = CallSyntax(
+    begin='{"name": "{name}", "parameters": ', end="}", between="; ", free_answer=_free_answer
+)
 
 
 class Llama3Json(ToolFormat):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
 import jsonschema
@@ -83,7 +84,21 @@ SCHEMAS: dict[str, Schema | None] = {
         "required": ["day", "code", "short", "level"],
     },
 }
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]])*\]|\w+| +')
 TOOLS = tuple(Tool(name=name, parameters=schema) for name, schema in SCHEMAS.items())
+
+
+def _pattern(grammar: str) -> re.Pattern[str]:
+    """Write a grammar whose rules do not call themselves as one regular expression."""
+    rules = dict(line.split(" ::= ", 1) for line in grammar.splitlines() if line)
+
+    def expand(match: re.Match[str]) -> str:
+        token = match[0]
+        if token[0] == '"':
+            return f"(?:{re.escape(str(json.loads(token)))})"
+        return f"(?:{_TOKEN.sub(expand, rules[token])})" if token in rules else token.strip()
+
+    return re.compile(_TOKEN.sub(expand, rules["root"]))
 
 
 def _check(made: ToolFormat, grammar: str, draws: random.Random, most: int) -> None:
@@ -183,7 +198,42 @@ def test_what_cannot_be_guaranteed_is_refused_by_name(made: ToolFormat) -> None:
         made.constraint([broken], REQUIRED, parallel=True)
 
 
-def test_strict_tools_without_a_marker_need_a_forced_choice() -> None:
-    strict = Tool(name="now", strict=True)
-    with pytest.raises(ApiError, match="tool_choice"):
-        Llama3Json().constraint([strict], ToolChoice(), parallel=True)
+@pytest.mark.parametrize("made", [GenericJson(), Llama3Json()], ids=["generic", "llama3"])
+@settings(max_examples=150, deadline=None)
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_unmarked_calls_of_strict_tools_are_told_from_text(
+    made: ToolFormat, draws: random.Random, parallel: bool
+) -> None:
+    tools = [msgspec.structs.replace(tool, strict=True) for tool in TOOLS]
+    constraint = made.constraint(tools, ToolChoice(), parallel=parallel)
+    assert constraint
+    assert constraint.kind == "ebnf"
+    answer = GrammarReader(constraint.value).draw(draws)
+    calls = calls_of(read(made.reader(tools, counted_ids()), [answer]))
+    assert parallel or len(calls) <= 1
+    for call in calls:
+        assert call.complete, answer
+        jsonschema.validate(
+            json.loads(call.arguments), SCHEMAS[call.name] or {}, jsonschema.Draft202012Validator
+        )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Hello there.\n\nA list [1]:\n- `one`\n",
+        "```python\nprint({'a': `1`})\n```\nSo `x`.",
+        '{"name": "nothing", "arguments": {}}',
+        'Now:\n{"name": "nothing", "arguments": {}}',
+        '{"name": "odd"}',
+        "```json\n{}\n```",
+        "  {",
+    ],
+)
+def test_ordinary_answers_stay_allowed_beside_strict_tools(answer: str) -> None:
+    constraint = GenericJson().constraint(
+        [Tool(name="nothing", strict=True)], ToolChoice(), parallel=True
+    )
+    assert constraint
+    allowed = answer not in {'{"name": "odd"}', "```json\n{}\n```", "  {"}
+    assert bool(_pattern(constraint.value).fullmatch(answer)) is allowed
