@@ -126,3 +126,30 @@ class Generator(Protocol):
     async def count(self, request: GenerationRequest) -> int:
         """Count the prompt tokens that `generate` would use, without generating."""
         ...
+
+
+class PreparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """Show a prompt as the engine would get it.
+
+    `model` is the canonical id; the model takes at most `context_tokens` tokens in all.
+    """
+
+    model: str
+    text: str
+    token_ids: list[int]
+    context_tokens: int
+
+
+class PromptPreparer(Protocol):
+    """Show what `Generator` makes of a request before generation: a service.
+
+    Runs on the server's event loop.
+    """
+
+    async def prepare(self, request: GenerationRequest) -> PreparedPrompt:
+        """Render and tokenize the prompt of a request; a tokenized one is turned into text.
+
+        A prompt that leaves no room for an answer is shown too. Raises `ApiError` as
+        `Generator.generate` does for what cannot be rendered.
+        """
+        ...

@@ -48,7 +48,7 @@ PROFILES = {
     "openai": Profile(
         summary="the OpenAI APIs with every format",
         kinds=_OPENAI,
-        plugins=("chat_completions", "health", "models"),
+        plugins=("chat_completions", "completions", "health", "models", "tokenization"),
     ),
     "full": Profile(summary="everything installed", kinds=None),
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
-from pegboard_contracts.generation import Generator
+from pegboard_contracts.generation import Generator, PromptPreparer
 from pegboard_contracts.models import ModelDirectory
 from pegboard_contracts.plugin import Plugin, PluginSettings
 from pegboard_contracts.server import PluginDirectory, ServerInfo
@@ -137,7 +137,9 @@ def _provide_services(wiring: Wiring) -> None:
     settings, services = wiring.settings, wiring.services
     wiring.directory = Directory(settings, board)
     services.add(ModelDirectory, wiring.directory)
-    services.add(Generator, PathGenerator(wiring.directory, board, settings))
+    generator = PathGenerator(wiring.directory, board, settings)
+    services.add(Generator, generator)
+    services.add(PromptPreparer, generator)
     services.add(PluginDirectory, wiring.records)
     services.add(ServerInfo, _server_info(settings))
     wiring.hooks.services(services)

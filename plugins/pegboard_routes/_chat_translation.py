@@ -48,7 +48,7 @@ def generation_requests(body: ChatRequest, principal: Principal) -> list[Generat
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         tool_choice=_tool_choice(body),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        output_format=_output_format(body.response_format),
+        output_format=output_format_of(body.response_format),
         reasoning=_reasoning(body),
         principal=principal,
     )
@@ -147,7 +147,8 @@ def _tool_choice(body: ChatRequest) -> ToolChoice:
     return ToolChoice() if choice is None else ToolChoice(mode=choice.mode, names=choice.names)
 
 
-def _output_format(wanted: ResponseFormat | None) -> OutputFormat | None:
+def output_format_of(wanted: ResponseFormat | None) -> OutputFormat | None:
+    """Return the structured-output plugin that a `response_format` names, and its input."""
     if wanted is None or wanted.type == "text":
         return None
     if wanted.json_schema is None or wanted.type != "json_schema":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pegboard_contracts.errors import ApiError
 from pegboard_contracts.events import Accepted, GenerationEvent
-from pegboard_contracts.generation import GenerationRequest
+from pegboard_contracts.generation import GenerationRequest, PreparedPrompt
 
 from pegboard_kernel.board import Board
 from pegboard_kernel.generation.continuation import Run
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class PathGenerator:
-    """Turn requests into answers: implements `Generator`. Runs on the event loop."""
+    """Turn requests into answers: implements `Generator` and `PromptPreparer`.
+
+    Runs on the event loop.
+    """
 
     def __init__(self, directory: Directory, board: Board, settings: Settings) -> None:
         """Keep what requests are resolved with."""
@@ -65,9 +68,19 @@ class PathGenerator:
 
     async def count(self, request: GenerationRequest) -> int:
         """Count the prompt tokens that `generate` would use, without generating."""
-        _, loaded = await self._resolve(request)
+        return len((await self.prepare(request)).token_ids)
+
+    async def prepare(self, request: GenerationRequest) -> PreparedPrompt:
+        """Render and tokenize the prompt of a request; see `PromptPreparer.prepare`."""
+        record, loaded = await self._resolve(request)
         with loaded.pair.lease():
-            return len((await prepare(request, loaded.pair, loaded.formats)).ids)
+            prompt = await prepare(request, loaded.pair, loaded.formats)
+            return PreparedPrompt(
+                model=record.entry.id,
+                text=prompt.text,
+                token_ids=prompt.ids,
+                context_tokens=loaded.pair.info.context_tokens,
+            )
 
     async def _resolve(self, request: GenerationRequest) -> tuple[ModelRecord, Loaded]:
         record = self._directory.record(request.model)

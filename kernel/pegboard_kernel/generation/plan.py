@@ -211,14 +211,15 @@ def _check_logprobs(request: GenerationRequest, info: EngineInfo) -> None:
     asked = request.top_logprobs
     if asked is None:
         return
+    param = "logprobs" if request.conversation is None else "top_logprobs"
     if info.top_logprobs is None:
         raise not_supported("logprobs", "This model gives no log probabilities.")
     if asked > info.top_logprobs:
         message = (
             f"This model gives at most {info.top_logprobs} alternatives for a token; set "
-            f"'top_logprobs' to {info.top_logprobs} or leave it out."
+            f"'{param}' to {info.top_logprobs} or leave it out."
         )
-        raise invalid_request(message, param="top_logprobs")
+        raise invalid_request(message, param=param)
 
 
 def _closing_marker(request: GenerationRequest, formats: ModelFormats) -> str:
