@@ -149,6 +149,18 @@ class Settings(BaseModel):
         flag="--template-timeout",
         gt=0,
     )
+    constraint_compile_limit: float = _setting(
+        2.0,
+        "Seconds of processor time that compiling the grammar of an answer may take.",
+        flag="--constraint-compile-limit",
+        gt=0,
+    )
+    constraint_step_limit: float = _setting(
+        0.03,
+        "Seconds of processor time that a grammar may add to every step of all answers.",
+        flag="--constraint-step-limit",
+        gt=0,
+    )
     keepalive_interval: float = _setting(
         15.0,
         "Seconds of silence in a stream after which a comment is sent.",
@@ -160,11 +172,6 @@ class Settings(BaseModel):
         "Seconds that running answers get to finish when the server stops.",
         flag="--drain-timeout",
         ge=0,
-    )
-    map_reasoning_effort: bool = _setting(
-        False,
-        "Hand the Responses API's reasoning.effort to the chat template.",
-        flag="--map-reasoning-effort",
     )
     profile: str = _setting(
         "full",

@@ -1,0 +1,1 @@
+"""The Responses API and conversations: everything behind their two plugins."""
