@@ -63,11 +63,16 @@ class ToolCallDone(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """End an answer; nothing follows. `reason` is `tool_calls` whenever calls were made."""
+    """End an answer; nothing follows. `reason` is `tool_calls` whenever calls were made.
+
+    `unmet` says what a format without `strict` asked for and the finished answer lacks, a
+    line each.
+    """
 
     reason: FinishReason
     usage: Usage
     stop_string: str | None = None
+    unmet: tuple[str, ...] = ()
 
 
 FormatEvent = TextDelta | ReasoningDelta | ToolCallStarted | ToolArgumentsDelta | ToolCallDone

@@ -46,12 +46,17 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """Name the structured-output plugin that an answer must satisfy, and its input."""
+    """Name the structured-output plugin that an answer must satisfy, and its input.
+
+    `param` is the request's field, which refusals name. What no grammar can promise is
+    refused when `strict`, else checked on the finished answer (`Finished.unmet`).
+    """
 
     kind: str
     value: Any = None
     strict: bool = True
     name: str | None = None
+    param: str = "response_format"
 
 
 class ReasoningOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
+from importlib.metadata import entry_points
 from typing import Any
 
 import msgspec
 from pegboard_contracts.backend import Backend
 from pegboard_contracts.conversation import Conversation
+from pegboard_contracts.engine import ConstraintCost
+from pegboard_contracts.generation import Constraint
+from pegboard_contracts.structured_outputs import StructuredOutput
 
 from pegboard_kernel import templates
 from pegboard_kernel.child.calls import answer_call
 from pegboard_kernel.child.pipe import CommandPipe
 from pegboard_kernel.engines.frames import Call, Close, Opening, Prepared, PreparerInfo
+
+STRUCTURED_OUTPUTS = "pegboard.structured_outputs"
 
 
 def serve_preparer(pipe: CommandPipe, backend: Backend, opening: Opening) -> None:
@@ -22,6 +29,8 @@ def serve_preparer(pipe: CommandPipe, backend: Backend, opening: Opening) -> Non
         "open": preparer.open,
         "prepare": preparer.prepare,
         "encode": preparer.encode,
+        "check": preparer.check,
+        "problems": preparer.problems,
     }
     while True:
         for command in pipe.receive(None):
@@ -74,3 +83,14 @@ class Preparer:
     def encode(self, arguments: dict[str, Any]) -> list[int]:
         """Tokenize text that goes on where a prompt ended."""
         return self._tokenizer.encode(arguments["text"])
+
+    def check(self, arguments: dict[str, Any]) -> ConstraintCost:
+        """Compile and try a constraint; raises `ApiError` 400 with the compiler's reason."""
+        constraint = msgspec.convert(arguments["constraint"], Constraint)
+        return self._tokenizer.check(constraint, arguments["step_limit"])
+
+    def problems(self, arguments: dict[str, Any]) -> list[str]:
+        """Check a finished answer: here, because a client's expression may take for ever."""
+        (entry_point,) = entry_points(group=STRUCTURED_OUTPUTS, name=arguments["kind"])
+        plugin: StructuredOutput = entry_point.load()()
+        return plugin.problems(json.loads(arguments["value"]), arguments["text"])

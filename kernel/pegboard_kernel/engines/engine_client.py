@@ -87,7 +87,7 @@ class EngineClient:
         request_id = next(self._ids)
         stream = TokenStream(request_id)
         if not self.alive:
-            stream.fail(self._fault or _crashed())
+            stream.fail(self._fault or engine_crashed())
             stream.end()
             return stream
         if not self._streams:
@@ -116,6 +116,10 @@ class EngineClient:
         except TimeoutError:
             message = f"The model's engine does not answer '{name}'; try again later."
             raise ApiError(503, message, code="engine_busy", retry_after=5) from None
+
+    def kill(self) -> None:
+        """End the process as if it had crashed: what runs fails, and it may be opened again."""
+        self._child.kill()
 
     async def close(self) -> None:
         """End the process; requests that still run fail."""
@@ -160,7 +164,7 @@ class EngineClient:
         opening = self._opened is not None and not self._opened.done()
         if opening and self._opened is not None:
             self._opened.set_exception(self._fault or _not_opened())
-        error = _closed() if self._closing else _crashed()
+        error = _closed() if self._closing else engine_crashed()
         if not self._closing:
             logger.error(
                 "the engine process %s ended (exit code %s)", self.pid, self._child.exit_code
@@ -206,7 +210,8 @@ class EngineClient:
         self._start_watch()
 
 
-def _crashed() -> ApiError:
+def engine_crashed() -> ApiError:
+    """Make the 500 of a request whose engine ended under it."""
     message = (
         "The model's engine stopped while it was answering; it is being restarted. Send the "
         "request again."

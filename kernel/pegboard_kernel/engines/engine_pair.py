@@ -1,4 +1,4 @@
-"""The two children of one engine, kept alive together, and the leases on them."""
+"""The children of one engine, kept alive together, and the leases on them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Any
 
 import msgspec
 from pegboard_contracts.backend import EngineDescription
+from pegboard_contracts.encoding import Encoded, EncoderInput
 from pegboard_contracts.engine import EngineInfo
 from pegboard_contracts.errors import ApiError
 
 from pegboard_kernel.engines.admission import Admission
-from pegboard_kernel.engines.engine_client import EngineClient
+from pegboard_kernel.engines.constraint_checks import ConstraintChecks
+from pegboard_kernel.engines.batching import BatchQueue
+from pegboard_kernel.engines.engine_client import EngineClient, engine_crashed
 from pegboard_kernel.engines.frames import Opening, PreparerInfo
 from pegboard_kernel.engines.preparer_client import PreparerClient
 
@@ -30,12 +33,15 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     `hang_timeout` is in seconds without a sign of life, `template_timeout` in seconds of
     processor time for a prompt, `max_queue` counts waiting requests. `back_off` is how many
     seconds pass before an engine is opened again, by how often it was lost since it last
-    answered.
+    answered. `compile_limit` and `step_limit` are seconds of processor time that a grammar
+    may cost at its first use, and in every step.
     """
 
     hang_timeout: float = 60.0
     template_timeout: float = 5.0
     max_queue: int = 64
+    compile_limit: float = 2.0
+    step_limit: float = 0.03
     back_off: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
@@ -61,7 +67,12 @@ class EnginePair:
         self._back_off = limits.back_off
         self._on_lost = on_lost
         self.admission = Admission(limits.max_queue)
+        self.kind = description.kind
+        self.batches = BatchQueue(self._encode, max_queue=limits.max_queue)
         self.preparer = PreparerClient(self._opening, time_limit=limits.template_timeout)
+        self.checks = ConstraintChecks(
+            self.preparer, compile_limit=limits.compile_limit, step_limit=limits.step_limit
+        )
         self._engine = self._new_engine()
         self._info: EngineInfo | None = None
         self._template: PreparerInfo | None = None
@@ -107,6 +118,9 @@ class EnginePair:
         Raises `ApiError` when it cannot be opened; nothing is left running then, nor when
         the caller is cancelled.
         """
+        if self.kind != "generate":
+            await self._open_encoder()
+            return
         loop = asyncio.get_running_loop()
         early = loop.create_task(self.preparer.start())
         try:
@@ -119,6 +133,28 @@ class EnginePair:
             await self.close()
             raise
         self.admission.resume(self._engine, self._info.max_sequences)
+
+    async def _open_encoder(self) -> None:
+        try:
+            self._info = await self._engine.open()
+        except BaseException:
+            await self.close()
+            raise
+        self.batches.resume()
+
+    async def _encode(self, inputs: list[EncoderInput]) -> list[Encoded]:
+        engine = self._engine
+        try:
+            values = await engine.call("encode", {"inputs": inputs})
+        except ApiError as error:
+            if error.code == "engine_busy":
+                logger.error("the encoder process %s hangs and is killed", engine.pid)  # noqa: TRY400 - the message says it all
+                engine.kill()
+            if error.status == 503:
+                raise engine_crashed() from None
+            raise
+        self.answered()
+        return msgspec.convert(values, list[Encoded])
 
     @contextlib.contextmanager
     def lease(self) -> Generator[EnginePair]:
@@ -163,12 +199,15 @@ class EnginePair:
             self._restart.cancel()
             await asyncio.gather(self._restart, return_exceptions=True)
         message = "The model was unloaded. Load it and send the request again."
-        self.admission.fail_all(ApiError(503, message, code="model_unloaded", retry_after=5))
+        unloaded = ApiError(503, message, code="model_unloaded", retry_after=5)
+        self.admission.fail_all(unloaded)
+        await self.batches.close(unloaded)
         await asyncio.gather(self._engine.close(), self.preparer.close())
 
     def _engine_gone(self, error: ApiError) -> None:
         del error
         self.admission.suspend()
+        self.batches.suspend()
         if not self._retiring:
             self._restart = asyncio.get_running_loop().create_task(self._reopen())
 
@@ -186,9 +225,13 @@ class EnginePair:
                 logger.warning("the engine cannot be opened again: %s", fault.message)
                 continue
             logger.info("the engine was restarted as process %s", self._engine.pid)
-            self.admission.resume(self._engine, self._info.max_sequences)
+            if self.kind == "generate":
+                self.admission.resume(self._engine, self._info.max_sequences)
+            else:
+                self.batches.resume()
             return
         message = "The model's engine was lost and cannot be opened again. Load the model again."
         error = ApiError(503, message, code="engine_lost", retry_after=30)
         self.admission.fail_all(error)
+        self.batches.fail_all(error)
         self._on_lost(error)

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 import psutil
 from pegboard_contracts.conversation import Conversation
+from pegboard_contracts.engine import ConstraintCost
 from pegboard_contracts.errors import ApiError, invalid_request
+from pegboard_contracts.generation import Constraint
 
 from pegboard_kernel.engines.child_process import ChildProcess
 from pegboard_kernel.engines.frames import Opening, Prepared, PreparerInfo, Report
@@ -22,26 +24,35 @@ _WALL_FACTOR = 6
 """How many times its processor time a call may take on a busy machine."""
 
 
+class CallLimit(msgspec.Struct, frozen=True):
+    """Bound a call: seconds of processor time, and the error of one that takes more."""
+
+    seconds: float
+    error: ApiError
+
+
 class _Job:
     """Be a call that waits for its turn."""
 
-    def __init__(self, name: str, arguments: dict[str, Any]) -> None:
+    def __init__(self, name: str, arguments: dict[str, Any], limit: CallLimit) -> None:
         self.name = name
         self.arguments = arguments
+        self.limit = limit
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
 class PreparerClient:
     """Speak to the preparer process, and to the next one when it had to be killed.
 
-    A call that uses more than `time_limit` seconds of processor time is refused with 400
-    `template_timeout`; calls behind it are served by a new process.
+    A prompt that takes more than `time_limit` seconds of processor time is refused with 400
+    `template_timeout`, other calls have limits of their own; calls behind one that was
+    stopped are served by a new process.
     """
 
     def __init__(self, opening: Opening, *, time_limit: float) -> None:
         """Prepare; nothing is started."""
         self._opening = opening
-        self._time_limit = time_limit
+        self._prompt_limit = CallLimit(time_limit, _too_slow(time_limit))
         self._child: ChildProcess | None = None
         self._jobs: deque[_Job] = deque()
         self._job_there = asyncio.Event()
@@ -97,11 +108,25 @@ class PreparerClient:
         """Tokenize text that goes on where a prompt ended."""
         return msgspec.convert(await self.call("encode", {"text": text}), list[int])
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - the function's own value
+    async def check(
+        self, constraint: Constraint, step_limit: float, limit: CallLimit
+    ) -> ConstraintCost:
+        """Compile and try a constraint; see `PromptTokenizer.check`."""
+        arguments = {"constraint": constraint, "step_limit": step_limit}
+        return msgspec.convert(await self.call("check", arguments, limit), ConstraintCost)
+
+    async def problems(self, kind: str, value: str, text: str, limit: CallLimit) -> list[str]:
+        """Check a finished answer against the JSON text of what an output format was given."""
+        arguments = {"kind": kind, "value": value, "text": text}
+        return msgspec.convert(await self.call("problems", arguments, limit), list[str])
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], limit: CallLimit | None = None
+    ) -> Any:  # noqa: ANN401 - the function's own value
         """Wait for the turn, call a function by name, and return its value."""
         if self._worker is None or self._worker.done():
             raise _unloaded()
-        job = _Job(name, arguments)
+        job = _Job(name, arguments, limit or self._prompt_limit)
         self._jobs.append(job)
         self._job_there.set()
         return await job.answer
@@ -168,17 +193,18 @@ class PreparerClient:
         future = child.call(job.name, job.arguments)
         clock = asyncio.get_running_loop().time
         begun, used = clock(), _processor_seconds(child.pid)
-        wait = self._time_limit
+        limit = job.limit.seconds
+        wait = limit
         while True:
             await asyncio.wait((future,), timeout=wait)
             if future.done():
                 break
-            rest = self._time_limit - (_processor_seconds(child.pid) - used)
-            if rest <= 0 or clock() - begun >= self._time_limit * _WALL_FACTOR:
+            rest = limit - (_processor_seconds(child.pid) - used)
+            if rest <= 0 or clock() - begun >= limit * _WALL_FACTOR:
                 child.kill()
                 await child.close()
                 future.exception()
-                raise _too_slow(self._time_limit)
+                raise job.limit.error
             wait = max(rest, 0.05)
         if child.gone:
             logger.error("the preparer process ended (exit code %s)", child.exit_code)

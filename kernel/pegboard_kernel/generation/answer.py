@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from pegboard_contracts.engine import FinishCause, TokenEvent
 from pegboard_contracts.events import (
     Finished,
@@ -44,8 +45,11 @@ class Answer:
         self.reasoning_tokens = 0
         self.token_ids: list[int] = []
         self.text: list[str] = []
+        self.said: list[str] = []
         self.complete_calls = 0
         self.stopped = False
+        self.cut_text: str | None = None
+        self.reason: FinishReason | None = None
         self._reasoning = reasoning
         self._calls = calls
         self._stops = StopFinder(stops) if stops else None
@@ -73,11 +77,9 @@ class Answer:
 
     def take(self, event: TokenEvent) -> None:
         """Read one event of the engine; nothing once `stopped`."""
-        self.output_tokens += len(event.token_ids)
+        self._count(event)
         self.token_ids += event.token_ids
         self.text.append(event.text)
-        if event.finish is not None and not self._continued:
-            self._cached_tokens = event.cached_tokens
         if event.logprobs is not None:
             self._logprobs += [
                 TokenLogprob(text, chance, tuple(top)) for chance, text, top in event.logprobs
@@ -93,6 +95,47 @@ class Answer:
             self.reasoning_tokens += len(event.token_ids)
             self._logprobs.clear()
         self._reasoned(events)
+
+    def take_reasoning(self, event: TokenEvent) -> bool:
+        """Read an event inside reasoning, no further than to where the block closes.
+
+        Returns whether it closed. When text of the token is left then, the token is not
+        taken: `cut_text` is what counts of it, and `settle_cut` gets its token ids.
+        """
+        reasoning = self._reasoning
+        if reasoning is None:
+            raise RuntimeError("an answer without reasoning has no block to close")
+        self._count(event)
+        self.reasoning_tokens += len(event.token_ids)
+        inside, taken = reasoning.inside, ""
+        for character in event.text:
+            self._reasoned(reasoning.feed(character))
+            taken += character
+            if inside and not reasoning.inside:
+                break
+            inside = reasoning.inside
+        closed = inside and not reasoning.inside
+        if taken == event.text:
+            self.token_ids += event.token_ids
+            self.text.append(event.text)
+        else:
+            self.cut_text = taken
+        return closed
+
+    def settle_cut(self, token_ids: list[int]) -> None:
+        """Take `cut_text` as these tokens."""
+        self.token_ids += token_ids
+        self.text.append(self.cut_text or "")
+        self.cut_text = None
+
+    def begin_again(self) -> None:
+        """Take note that the engine has seen the prompt before: it counts as not cached."""
+        self._continued = True
+
+    def _count(self, event: TokenEvent) -> None:
+        self.output_tokens += len(event.token_ids)
+        if event.finish is not None and not self._continued:
+            self._cached_tokens = event.cached_tokens
 
     def append(self, text: str, token_ids: list[int]) -> None:
         """Take text that the server put into the answer, which closes a reasoning block."""
@@ -128,7 +171,14 @@ class Answer:
             reasoning_tokens=self.reasoning_tokens,
             cached_tokens=min(self._cached_tokens, prompt_tokens),
         )
+        self.reason = reason
         self._events.append(Finished(reason=reason, usage=usage, stop_string=found))
+
+    def report(self, unmet: Sequence[str]) -> None:
+        """Put into `Finished` what the answer lacks."""
+        end = self._events[-1]
+        if isinstance(end, Finished):
+            self._events[-1] = msgspec.structs.replace(end, unmet=tuple(unmet))
 
     def unfinish(self) -> None:
         """Take back `Finished`: the end is an error."""
@@ -180,6 +230,7 @@ class Answer:
         if text:
             logprobs = tuple(self._logprobs)
             self._logprobs.clear()
+            self.said.append(text)
             self._events.append(TextDelta(text, logprobs))
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from pegboard_contracts.engine import FinishCause, Submission, TokenEvent
 from pegboard_contracts.errors import ApiError
 from pegboard_contracts.events import GenerationEvent
-from pegboard_contracts.generation import GenerationRequest
+from pegboard_contracts.generation import FinishReason, GenerationRequest
 
 from pegboard_kernel.engines.admission import Ticket
 from pegboard_kernel.engines.engine_pair import EnginePair
+from pegboard_kernel.engines.preparer_client import CallLimit
 from pegboard_kernel.generation.answer import Answer
+from pegboard_kernel.generation.binding import Binding
+from pegboard_kernel.generation.guarantees import json_text
 from pegboard_kernel.generation.plan import Plan
+
+_CHECK_SECONDS = 2.0
 
 
 class Run:
@@ -21,14 +26,21 @@ class Run:
     """
 
     def __init__(
-        self, pair: EnginePair, request: GenerationRequest, plan: Plan, answer: Answer
+        self,
+        pair: EnginePair,
+        request: GenerationRequest,
+        plan: Plan,
+        answer: Answer,
+        binding: Binding,
     ) -> None:
         """Prepare; nothing is submitted."""
         self.done = False
+        self._left_open = False
         self._pair = pair
         self._request = request
         self._plan = plan
         self._answer = answer
+        self._binding = binding
         self._ticket: Ticket | None = None
         self._error: ApiError | None = None
 
@@ -65,6 +77,9 @@ class Run:
         cause = self._take(await stream.batch())
         if cause is not None:
             self._end(cause)
+            await self._check()
+        elif self._binding.due:
+            await self._bind()
         elif self._error is None and self._answer.over_budget:
             await self.append(*await self._closing())
         return self._answer.take_events()
@@ -75,26 +90,55 @@ class Run:
         Ends the answer with `length` when no token is left for the rest.
         """
         self._answer.append(text, token_ids)
-        if self._ticket is None:
-            return
+        self._binding.bind()
+        if self._ticket is not None:
+            await self._go_on(self._ticket)
+
+    async def _bind(self) -> None:
+        """Submit what is left of the answer again, bound by its constraint from here on."""
+        self._binding.bind()
+        self._answer.begin_again()
+        if self._answer.cut_text is not None:
+            self._answer.settle_cut(await self._pair.preparer.encode(self._answer.cut_text))
+        if self._left_open and self._plan.block_end:
+            text = self._plan.block_end
+            self._answer.append(text, await self._pair.preparer.encode(text))
+        if self._ticket is not None:
+            await self._go_on(self._ticket)
+
+    async def _go_on(self, ticket: Ticket) -> None:
         if self._answer.output_tokens >= self._plan.max_output_tokens:
-            self._ticket.leave()
+            ticket.leave()
             self._end("length")
             return
-        await self._ticket.resubmit(self._submission)
+        await ticket.resubmit(self._submission)
 
     def _take(self, events: list[TokenEvent]) -> FinishCause | None:
-        answer = self._answer
         for event in events:
+            for released in self._binding.released(event):
+                cause = self._read(released)
+                if cause is not None or self._error is not None:
+                    return cause
+                if self._binding.due or self._answer.over_budget:
+                    # What the engine gave beyond is dropped.
+                    return None
+            if self._binding.due:
+                return None
+        return None
+
+    def _read(self, event: TokenEvent) -> FinishCause | None:
+        answer = self._answer
+        if self._binding.inside:
+            closed = answer.take_reasoning(event)
+            if closed or event.finish == "stop":
+                self._left_open = not closed
+                self._binding.bind(due=True)
+                return None
+        else:
             answer.take(event)
             if answer.stopped:
                 return "stop"
-            if event.finish is not None:
-                return self._checked(event)
-            if answer.over_budget:
-                # What the engine gave beyond is dropped.
-                return None
-        return None
+        return None if event.finish is None else self._checked(event)
 
     def _checked(self, event: TokenEvent) -> FinishCause | None:
         if event.finish in ("stop", "length"):
@@ -120,4 +164,20 @@ class Run:
         return marker, await self._pair.preparer.encode(marker)
 
     def _submission(self, request_id: int) -> Submission:
-        return self._plan.submission(request_id, self._request, self._answer)
+        return self._plan.submission(
+            request_id, self._request, self._answer, self._binding.constraint
+        )
+
+    async def _check(self) -> None:
+        """Check a finished answer for what no grammar could promise, and report it."""
+        wanted, answer = self._plan.guarantee.checked, self._answer
+        if wanted is None or not self.done or answer.reason is not FinishReason.STOP:
+            return
+        limit = CallLimit(_CHECK_SECONDS, ApiError(503, "The check took too long."))
+        try:
+            unmet = await self._pair.preparer.problems(
+                wanted.kind, json_text(wanted), "".join(answer.said), limit
+            )
+        except ApiError:
+            unmet = ["the answer could not be checked in time"]
+        answer.report(unmet)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from pegboard_contracts.conversation import Tool
 from pegboard_contracts.engine import EngineInfo, TemplateSource
-from pegboard_contracts.events import FormatEvent, TextDelta
+from pegboard_contracts.events import FormatEvent, TextDelta, ToolCallStarted
 from pegboard_contracts.formats import CallIds, Reader, ReasoningFormat, ToolFormat
 from pegboard_contracts.models import ModelEntry
 
@@ -56,6 +56,17 @@ class ModelFormats(msgspec.Struct, frozen=True, kw_only=True):
         if self.tool_format is not None:
             return self.tool_format.reader(tools, new_id)
         return DecidingReader(self.candidates, tools, new_id)
+
+
+NO_FORMATS = ModelFormats(
+    tool_name=None,
+    tool_reason="",
+    tool_format=None,
+    reasoning_name=None,
+    reasoning_reason="",
+    reasoning_format=None,
+)
+"""The formats of a model that generates no text."""
 
 
 def choose_formats(
@@ -166,13 +177,21 @@ class DecidingReader:
 
     def _decide(self, text: str, at: int, marker: str) -> list[FormatEvent]:
         events = self._pass_on(text[:at])
+        self._held = ""
+        if self._decided:
+            return events + self._pass_on(text[at:])
         if self._reader is not None:
             events += self._reader.finish()
-        self._decided, self._held = True, ""
+        self._decided = True
         self._reader = self._by_marker[marker].reader(self._tools, self._new_id)
         return events + self._reader.feed(text[at:])
 
     def _pass_on(self, text: str) -> list[FormatEvent]:
         if not text:
             return []
-        return [TextDelta(text)] if self._reader is None else self._reader.feed(text)
+        if self._reader is None:
+            return [TextDelta(text)]
+        events = self._reader.feed(text)
+        # A call that began is read to its end: a marker inside its arguments decides nothing.
+        self._decided |= any(isinstance(event, ToolCallStarted) for event in events)
+        return events

@@ -12,7 +12,8 @@ from pegboard_contracts.generation import GenerationRequest, PreparedPrompt
 
 from pegboard_kernel.board import Board
 from pegboard_kernel.generation.continuation import Run
-from pegboard_kernel.generation.plan import check_early, make_plan, new_answer, prepare
+from pegboard_kernel.generation.guarantees import Guarantees
+from pegboard_kernel.generation.plan import make_plan, new_answer, prepare
 
 if TYPE_CHECKING:
     from pegboard_kernel.models.directory import Directory
@@ -29,7 +30,7 @@ class PathGenerator:
     def __init__(self, directory: Directory, board: Board, settings: Settings) -> None:
         """Keep what requests are resolved with."""
         self._directory = directory
-        self._board = board
+        self._guarantees = Guarantees(board)
         self._request_timeout = settings.request_timeout
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationEvent, None]:
@@ -44,8 +45,8 @@ class PathGenerator:
         pair, formats = loaded.pair, loaded.formats
         with pair.lease():
             pair.admission.check_room(pair.preparer.waiting)
-            plan = await make_plan(request, pair, formats, record.entry)
-            run = Run(pair, request, plan, new_answer(request, plan, formats))
+            plan = await make_plan(request, pair, formats, record.entry, self._guarantees)
+            run = Run(pair, request, plan, *new_answer(request, plan, formats))
             timer = None
             try:
                 await run.enter()
@@ -84,10 +85,10 @@ class PathGenerator:
 
     async def _resolve(self, request: GenerationRequest) -> tuple[ModelRecord, Loaded]:
         record = self._directory.record(request.model)
-        self._directory.check_generates(record)
-        check_early(request)
+        self._directory.check_kind(record, "generate")
+        self._guarantees.check_early(request)
         loaded = await self._directory.serving(record)
-        self._directory.check_generates(record)
+        self._directory.check_kind(record, "generate")
         return record, loaded
 
 

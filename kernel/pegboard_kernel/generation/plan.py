@@ -15,7 +15,9 @@ from pegboard_contracts.models import ModelEntry
 from pegboard_kernel.engines.engine_pair import EnginePair
 from pegboard_kernel.engines.frames import Prepared, PreparerInfo
 from pegboard_kernel.generation.answer import Answer
+from pegboard_kernel.generation.binding import Binding
 from pegboard_kernel.generation.format_choice import FALLBACK, ModelFormats
+from pegboard_kernel.generation.guarantees import Guarantee, Guarantees
 
 _PLAIN_SAMPLING = Sampling(
     temperature=1.0,
@@ -29,19 +31,30 @@ _PLAIN_SAMPLING = Sampling(
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold everything one answer is made with."""
+    """Hold everything one answer is made with.
+
+    `closing_marker` closes a reasoning block that is over its budget, and is empty without
+    one; `block_end` closes one that the model left open when it stopped.
+    """
 
     prompt: Prepared
     sampling: Sampling
     max_output_tokens: int
-    constraint: Constraint | None
+    guarantee: Guarantee
     tools: tuple[Tool, ...]
     kept_tokens: tuple[str, ...]
     last_text: str
     closing_marker: str
+    block_end: str
 
-    def submission(self, request_id: int, request: GenerationRequest, answer: Answer) -> Submission:
-        """Make the engine's order for what is left of `answer`."""
+    def submission(
+        self,
+        request_id: int,
+        request: GenerationRequest,
+        answer: Answer,
+        constraint: Constraint | None,
+    ) -> Submission:
+        """Make the engine's order for what is left of `answer`, bound by `constraint`."""
         given = answer.token_ids
         return Submission(
             request_id=request_id,
@@ -49,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             prompt_text=self.prompt.text,
             max_output_tokens=max(1, self.max_output_tokens - answer.output_tokens),
             sampling=self.sampling,
-            constraint=self.constraint,
+            constraint=constraint,
             logprobs=request.top_logprobs is not None,
             top_logprobs=request.top_logprobs or 0,
             kept_tokens=self.kept_tokens,
@@ -57,12 +70,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             continued_tokens=len(given),
             continued_text="".join(answer.text),
         )
-
-
-def check_early(request: GenerationRequest) -> None:
-    """Refuse what no model here can do, before one is loaded for it."""
-    if request.output_format is not None:
-        raise not_supported("response_format")
 
 
 async def prepare(request: GenerationRequest, pair: EnginePair, formats: ModelFormats) -> Prepared:
@@ -81,46 +88,59 @@ async def prepare(request: GenerationRequest, pair: EnginePair, formats: ModelFo
 
 
 async def make_plan(
-    request: GenerationRequest, pair: EnginePair, formats: ModelFormats, entry: ModelEntry
+    request: GenerationRequest,
+    pair: EnginePair,
+    formats: ModelFormats,
+    entry: ModelEntry,
+    guarantees: Guarantees,
 ) -> Plan:
     """Settle everything that can be refused, and prepare the prompt.
 
     Raises `ApiError`: 400 for a prompt that leaves no room or cannot be rendered, for
-    logprobs beyond what the engine gives; 501 for what cannot be guaranteed.
+    logprobs beyond what the engine gives, for what cannot be guaranteed; 501 for what
+    nobody here can guarantee.
     """
     info = pair.info
     tools = offered_tools(request)
-    constraint = _constraint(request, tools, formats)
-    if constraint is not None and not info.grammar:
-        raise not_supported("tool_choice", "This model's engine cannot guarantee calls.")
+    if request.tool_choice.mode == "required" and not tools:
+        message = "'tool_choice' demands a call, but the request offers no such tool."
+        raise invalid_request(message, param="tool_choice")
     _check_logprobs(request, info)
     closing_marker = _closing_marker(request, formats)
+    tool_format = _format_to_tell(formats)
+    guarantee = await guarantees.settle(request, tools, tool_format, pair)
     prompt = await prepare(request, pair, formats)
     return Plan(
         prompt=prompt,
         sampling=merged_sampling(request.sampling, info.sampling),
         max_output_tokens=_output_limit(request, entry, info, len(prompt.ids)),
-        constraint=constraint,
+        guarantee=guarantee,
         tools=tools,
         kept_tokens=formats.kept_tokens(tools=bool(tools)),
         last_text=_last_text(request, prompt),
         closing_marker=closing_marker,
+        block_end=formats.reasoning_format.closing_marker if formats.reasoning_format else "",
     )
 
 
-def new_answer(request: GenerationRequest, plan: Plan, formats: ModelFormats) -> Answer:
+def new_answer(
+    request: GenerationRequest, plan: Plan, formats: ModelFormats
+) -> tuple[Answer, Binding]:
     """Make the fresh readers of one answer. A raw prompt is answered with raw text."""
-    reasoning = None
-    if request.conversation is not None and formats.reasoning_format is not None:
-        opened = formats.reasoning_format.opened_by(plan.prompt.text)
-        reasoning = formats.reasoning_format.reader(opened=opened)
-    return Answer(
+    reasoning, binding = None, Binding(plan.guarantee.constraint)
+    reasoning_format = formats.reasoning_format
+    if request.conversation is not None and reasoning_format is not None:
+        opened = reasoning_format.opened_by(plan.prompt.text)
+        reasoning = reasoning_format.reader(opened=opened)
+        binding = Binding(plan.guarantee.constraint, reasoning_format, opened=opened)
+    answer = Answer(
         reasoning=reasoning,
         calls=formats.tool_reader(plan.tools, new_call_id) if plan.tools else None,
         stops=request.stop,
         single_call=not request.parallel_tool_calls,
         budget_tokens=request.reasoning.budget_tokens if plan.closing_marker else None,
     )
+    return answer, binding
 
 
 def offered_tools(request: GenerationRequest) -> tuple[Tool, ...]:
@@ -188,23 +208,6 @@ def _instructed(messages: tuple[Message, ...], text: str) -> tuple[Message, ...]
         content = (*first.content, TextPart("\n\n" + text))
         return (msgspec.structs.replace(first, content=content), *messages[1:])
     return (Message(role="system", content=(TextPart(text),)), *messages)
-
-
-def _constraint(
-    request: GenerationRequest, tools: tuple[Tool, ...], formats: ModelFormats
-) -> Constraint | None:
-    choice = request.tool_choice
-    if not tools:
-        if choice.mode == "required":
-            message = "'tool_choice' demands a call, but the request offers no such tool."
-            raise invalid_request(message, param="tool_choice")
-        return None
-    tool_format = _format_to_tell(formats)
-    if tool_format is not None:
-        return tool_format.constraint(tools, choice, parallel=request.parallel_tool_calls)
-    if choice.mode == "required" or any(tool.strict for tool in tools):
-        raise not_supported("tool_choice")
-    return None
 
 
 def _check_logprobs(request: GenerationRequest, info: EngineInfo) -> None:

@@ -7,17 +7,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pegboard_contracts.backend import Backend, EngineOrder
+from pegboard_contracts.encoding import ModelKind
 from pegboard_contracts.errors import ApiError, invalid_request
 from pegboard_contracts.models import ModelEntry
 
 from pegboard_kernel.board import Board
 from pegboard_kernel.engines.engine_pair import EngineLimits, EnginePair
-from pegboard_kernel.generation.format_choice import choose_formats
+from pegboard_kernel.generation.format_choice import NO_FORMATS, choose_formats
 from pegboard_kernel.models.record import Loaded
 from pegboard_kernel.models.specs import SpecError, find_source
 
 if TYPE_CHECKING:
     from pegboard_kernel.settings import Settings
+
+
+def kind_of(entry: ModelEntry, board: Board, settings: Settings) -> ModelKind:
+    """Tell what a registered model can be asked for; one that cannot be found generates."""
+    try:
+        return _backend_of(entry, board).kind_of(_source_of(entry, board, settings))
+    except ApiError:
+        return "generate"
 
 
 async def open_model(
@@ -42,10 +51,14 @@ async def open_model(
         hang_timeout=settings.engine_hang_timeout,
         template_timeout=settings.template_timeout,
         max_queue=settings.max_queue,
+        compile_limit=settings.constraint_compile_limit,
+        step_limit=settings.constraint_step_limit,
     )
     section = dict(board.sections.get(backend.name, {}))
     pair = EnginePair(backend.describe_engine(order), section, limits, on_lost)
     await pair.open()
+    if pair.kind != "generate":
+        return Loaded(pair, NO_FORMATS)
     return Loaded(pair, choose_formats(entry, board, pair.info, pair.template.source))
 
 
