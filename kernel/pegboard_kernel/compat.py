@@ -16,6 +16,13 @@ class Preset:
 
 
 PRESETS = {
+    "codex": Preset(
+        summary="tools that are no functions are left out, reasoning comes as summaries",
+        values={
+            "plugins.responses.unsupported_tools": "ignore",
+            "plugins.responses.reasoning_events": "summary",
+        },
+    ),
     "inferbridge": Preset(
         summary="422 for every body that breaks its schema, on the Responses family too",
         values={"schema_error_status.responses": 422},
@@ -23,5 +30,13 @@ PRESETS = {
     "openai": Preset(
         summary="400 for every client mistake on OpenAI-style routes",
         values={"schema_error_status.openai": 400},
+    ),
+    "openresponses": Preset(
+        summary="responses as the strict Open Responses schema wants them",
+        values={
+            "plugins.responses.background_key_always": True,
+            "plugins.responses.compaction_events": False,
+            "plugins.responses.reasoning_events": "summary",
+        },
     ),
 }
