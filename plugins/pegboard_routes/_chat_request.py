@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from pegboard_contracts.http import JsonObject, RequestModel
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from pegboard_routes._output_formats import OutputFormatFields
 from pegboard_routes._sampling_fields import SamplingFields
 
 PartType = Literal[
@@ -198,30 +199,7 @@ def _plain_choice(value: object) -> object:
     return {"mode": mode, "names": names}
 
 
-class JsonSchemaFormat(RequestModel):
-    """Carry the schema that an answer must satisfy."""
-
-    name: str | None = None
-    schema_: JsonObject = Field(alias="schema")
-    strict: bool | None = None
-
-
-class ResponseFormat(RequestModel):
-    """Say how the answer must look; formats of plugins hold their input under their type."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str = Field(min_length=1)
-    json_schema: JsonSchemaFormat | None = None
-
-    @model_validator(mode="after")
-    def _has_schema(self) -> ResponseFormat:
-        if self.type == "json_schema" and self.json_schema is None:
-            raise ValueError("the type 'json_schema' needs 'json_schema' with a 'schema'")
-        return self
-
-
-class ChatRequest(SamplingFields):
+class ChatRequest(SamplingFields, OutputFormatFields):
     """Describe a chat completion; unknown fields are ignored.
 
     Of the known ones, `service_tier`, `user`, `safety_identifier`,
@@ -238,10 +216,6 @@ class ChatRequest(SamplingFields):
         "function_call": ("none",),
         "functions": ([],),
         "grammar": ("",),
-        "guided_choice": (),
-        "guided_grammar": (),
-        "guided_json": (),
-        "guided_regex": (),
         "logit_bias": ({},),
         "lora_alpha": (),
         "lora_path": (),
@@ -251,7 +225,6 @@ class ChatRequest(SamplingFields):
         "num_beams": (1,),
         "prediction": (),
         "store": (False,),
-        "structured_outputs": (),
         "top_n_sigma": (0, -1),
         "typical_p": (1,),
         "use_beam_search": (False,),
@@ -281,7 +254,6 @@ class ChatRequest(SamplingFields):
         BeforeValidator(_plain_choice, json_schema_input_type=str | dict[str, Any] | None),
     ] = None
     parallel_tool_calls: bool | None = None
-    response_format: ResponseFormat | None = None
     chat_template_kwargs: JsonObject | None = None
     reasoning_effort: str | None = None
     thinking_budget_tokens: int | None = Field(default=None, ge=-1, lt=2**63)

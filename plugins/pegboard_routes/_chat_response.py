@@ -92,12 +92,16 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Carry one of the answers to a request."""
+    """Carry one of the answers to a request.
+
+    `unmet` is there when the answer lacks what its format asked for without `strict`.
+    """
 
     index: int
     message: AssistantMessage
     logprobs: ChoiceLogprobs | None
     finish_reason: FinishReason
+    unmet: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +178,14 @@ class Answer:
         )
         reason = FinishReason.STOP if self._finished is None else self._finished.reason
         logprobs = None if self._logprobs is None else ChoiceLogprobs(self._logprobs)
-        return ChatChoice(index=index, message=message, logprobs=logprobs, finish_reason=reason)
+        unmet = () if self._finished is None else self._finished.unmet
+        return ChatChoice(
+            index=index,
+            message=message,
+            logprobs=logprobs,
+            finish_reason=reason,
+            unmet=unmet or msgspec.UNSET,
+        )
 
 
 def completion(identity: Identity, answers: list[Answer]) -> ChatCompletion:
@@ -251,8 +262,10 @@ class Chunks:
             return self._head + fields + self._tail
         if isinstance(event, Finished):
             empty = b"" if self._spoken else b'"content":""'
-            reason = b'},"logprobs":null,"finish_reason":"%b"}]}\n\n' % event.reason.encode()
-            return self._head + empty + reason
+            unmet = b',"unmet":' + _encode(event.unmet) if event.unmet else b""
+            reason = event.reason.encode()
+            end = b'},"logprobs":null,"finish_reason":"%b"%b}]}\n\n' % (reason, unmet)
+            return self._head + empty + end
         return None
 
     def _with_logprobs(self, logprobs: tuple[TokenLogprob, ...]) -> bytes:

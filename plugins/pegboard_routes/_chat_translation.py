@@ -15,7 +15,6 @@ from pegboard_contracts.conversation import (
 from pegboard_contracts.errors import invalid_request, not_supported
 from pegboard_contracts.generation import (
     GenerationRequest,
-    OutputFormat,
     ReasoningOptions,
 )
 from pegboard_contracts.principal import Principal
@@ -24,7 +23,6 @@ from pegboard_routes._chat_request import (
     ChatMessage,
     ChatRequest,
     ContentPart,
-    ResponseFormat,
     ToolDefinition,
 )
 from pegboard_routes._sampling_fields import refuse_unsupported, repeated
@@ -48,7 +46,7 @@ def generation_requests(body: ChatRequest, principal: Principal) -> list[Generat
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         tool_choice=_tool_choice(body),
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        output_format=output_format_of(body.response_format),
+        output_format=body.output_format(),
         reasoning=_reasoning(body),
         principal=principal,
     )
@@ -74,7 +72,7 @@ def _refuse_contradictions(request: GenerationRequest) -> None:
         message = "'tool_choice' names a function that is not among 'tools'."
         raise invalid_request(message, param="tool_choice")
     if choice.mode == "required" and request.output_format is not None:
-        message = "A forced tool choice and a 'response_format' exclude each other; leave one out."
+        message = "A forced tool choice and a form of the answer exclude each other; leave one out."
         raise invalid_request(message, param="tool_choice")
     budget, limit = request.reasoning.budget_tokens, request.max_output_tokens
     if budget is not None and limit is not None and budget > limit:
@@ -145,21 +143,6 @@ def _tool(tool: ToolDefinition, index: int) -> Tool:
 def _tool_choice(body: ChatRequest) -> ToolChoice:
     choice = body.tool_choice
     return ToolChoice() if choice is None else ToolChoice(mode=choice.mode, names=choice.names)
-
-
-def output_format_of(wanted: ResponseFormat | None) -> OutputFormat | None:
-    """Return the structured-output plugin that a `response_format` names, and its input."""
-    if wanted is None or wanted.type == "text":
-        return None
-    if wanted.json_schema is None or wanted.type != "json_schema":
-        return OutputFormat(kind=wanted.type, value=(wanted.model_extra or {}).get(wanted.type))
-    schema = wanted.json_schema
-    return OutputFormat(
-        kind="json_schema",
-        value=schema.schema_,
-        strict=schema.strict is not False,
-        name=schema.name,
-    )
 
 
 def _reasoning(body: ChatRequest) -> ReasoningOptions:

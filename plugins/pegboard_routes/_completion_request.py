@@ -9,8 +9,7 @@ from pegboard_contracts.generation import GenerationRequest
 from pegboard_contracts.principal import Principal
 from pydantic import ConfigDict, Field
 
-from pegboard_routes._chat_request import ResponseFormat
-from pegboard_routes._chat_translation import output_format_of
+from pegboard_routes._output_formats import OutputFormatFields
 from pegboard_routes._sampling_fields import SamplingFields, refuse_unsupported, repeated
 
 _MOST_ANSWERS = 64
@@ -25,7 +24,7 @@ Prompts = (
 )
 
 
-class CompletionRequest(SamplingFields):
+class CompletionRequest(SamplingFields, OutputFormatFields):
     """Describe a completion of raw text; unknown fields are ignored.
 
     `prompt` is a text, texts, token ids, or lists of token ids. Special tokens that stand
@@ -36,10 +35,6 @@ class CompletionRequest(SamplingFields):
 
     refused: ClassVar[dict[str, tuple[Any, ...]]] = {
         "grammar": ("",),
-        "guided_choice": (),
-        "guided_grammar": (),
-        "guided_json": (),
-        "guided_regex": (),
         "logit_bias": ({},),
         "min_tokens": (0,),
         "mirostat": (0,),
@@ -55,7 +50,6 @@ class CompletionRequest(SamplingFields):
     echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=20)
     suffix: str | None = None
-    response_format: ResponseFormat | None = None
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -96,7 +90,7 @@ def completion_requests(body: CompletionRequest, principal: Principal) -> list[G
             max_output_tokens=body.max_tokens,
             stop=tuple(body.stop or ()),
             top_logprobs=_logprobs(body),
-            output_format=output_format_of(body.response_format),
+            output_format=body.output_format(),
             principal=principal,
         )
         requests += repeated(request, body.answers_each)

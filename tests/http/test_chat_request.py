@@ -92,7 +92,6 @@ def test_listed_and_unknown_fields_are_accepted_and_ignored(wire: Wire) -> None:
         ("prediction", {"type": "content", "content": "x"}),
         ("web_search_options", {}),
         ("store", True),
-        ("guided_json", {}),
         ("typical_p", 0.5),
         ("xtc_probability", 0.5),
     ],
@@ -335,7 +334,11 @@ def test_response_formats(wire: Wire) -> None:
     assert wire().asked(response_format={"type": "json_object"}).output_format == OutputFormat(
         kind="json_object"
     )
-    named = {"type": "json_schema", "json_schema": {"name": "Out", "schema": schema}}
+    named: Any = {"type": "json_schema", "json_schema": {"name": "Out", "schema": schema}}
+    assert wire().asked(response_format=named).output_format == OutputFormat(
+        kind="json_schema", value=schema, name="Out", strict=False
+    )
+    named["json_schema"]["strict"] = True
     assert wire().asked(response_format=named).output_format == OutputFormat(
         kind="json_schema", value=schema, name="Out"
     )
@@ -343,6 +346,48 @@ def test_response_formats(wire: Wire) -> None:
     assert wire().asked(response_format=plugged).output_format == OutputFormat(
         kind="regex", value="a+"
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "value"),
+    [
+        ({"guided_json": {"type": "object"}}, "json_schema", {"type": "object"}),
+        ({"guided_json": '{"type": "object"}'}, "json_schema", {"type": "object"}),
+        ({"guided_regex": "a+"}, "regex", "a+"),
+        ({"guided_choice": ["a", "b"]}, "choice", ["a", "b"]),
+        ({"guided_grammar": 'root ::= "a"'}, "grammar", 'root ::= "a"'),
+        ({"structured_outputs": {"json": {"type": "object"}}}, "json_schema", {"type": "object"}),
+        ({"structured_outputs": {"regex": "a+"}}, "regex", "a+"),
+        ({"structured_outputs": {"choice": ["a"], "x": 1}}, "choice", ["a"]),
+        ({"structured_outputs": {"grammar": 'root ::= "a"'}}, "grammar", 'root ::= "a"'),
+    ],
+)
+def test_fields_of_vllm_clients(
+    wire: Wire, fields: dict[str, Any], kind: str, value: object
+) -> None:
+    found = wire().asked(**fields).output_format
+    assert found == OutputFormat(kind=kind, value=value, strict=False, param=next(iter(fields)))
+    assert wire().asked(structured_outputs={"json_object": True}).output_format == OutputFormat(
+        kind="json_object", param="structured_outputs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param"),
+    [
+        ({"guided_json": "{"}, 422, "guided_json"),
+        ({"guided_choice": []}, 422, "guided_choice"),
+        ({"structured_outputs": {}}, 422, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, 422, "structured_outputs"),
+        ({"guided_regex": "a", "guided_choice": ["a"]}, 400, "guided_choice"),
+        ({"guided_regex": "a", "response_format": {"type": "json_object"}}, 400, "guided_regex"),
+    ],
+)
+def test_an_answer_has_one_form(
+    wire: Wire, fields: dict[str, Any], status: int, param: str
+) -> None:
+    refused, error = wire().refusal(**fields)
+    assert (refused, error["param"]) == (status, param)
 
 
 def test_reasoning_options_and_template_variables(wire: Wire) -> None:

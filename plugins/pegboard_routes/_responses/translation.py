@@ -204,12 +204,14 @@ def _output_format(wanted: TextFormat | None) -> OutputFormat | None:
     if wanted is None or wanted.type == "text":
         return None
     if wanted.type != "json_schema":
-        return OutputFormat(kind=wanted.type, value=(wanted.model_extra or {}).get(wanted.type))
+        value = (wanted.model_extra or {}).get(wanted.type)
+        return OutputFormat(kind=wanted.type, value=value, param="text.format")
     return OutputFormat(
         kind="json_schema",
         value=wanted.schema_,
-        strict=wanted.strict is not False,
+        strict=wanted.strict is True,
         name=wanted.name,
+        param="text.format",
     )
 
 
