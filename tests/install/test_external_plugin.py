@@ -80,8 +80,9 @@ def test_it_is_served(sandbox: Sandbox, programs: Path, serve: Serve, free_port:
     server = serve([*command, "--model", "demo=scripted:answers.json"], sandbox.folder, url)
     with httpx.Client(base_url=url, timeout=60) as client:
         assert client.get("/sample/greeting").json() == {"greeting": "Hello from outside"}
-        answer = client.post("/v1/chat/completions", json=WEATHER).json()
-        (choice,) = answer["choices"]
+        answer = client.post("/v1/chat/completions", json=WEATHER)
+        assert answer.status_code == 200, answer.text
+        (choice,) = answer.json()["choices"]
         assert choice["finish_reason"] == "tool_calls"
         (call,) = choice["message"]["tool_calls"]
         assert call["function"]["name"] == "weather"

@@ -80,7 +80,7 @@ def test_a_second_start_takes_seconds(clone: Path, serve: Serve, free_port: int)
 
 
 def test_make_test_runs_there(sandbox: Sandbox, clone: Path) -> None:
-    selection = "tests/formats tests/sources"
+    selection = "tests/middlewares tests/sources"
     printed = sandbox.run(["make", "test", f"ARGS={selection}"], clone)
     assert re.search(r"\d+ passed", printed)
 
