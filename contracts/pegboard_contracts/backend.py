@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from pegboard_contracts.encoding import Encoder, ModelKind
 from pegboard_contracts.engine import Engine, PromptTokenizer
 from pegboard_contracts.plugin import Plugin, hookimpl
 
@@ -42,10 +43,14 @@ class EngineOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe an engine as plain data: what both children are started with."""
+    """Describe an engine as plain data: what its children are started with.
+
+    A model that does not generate has one child, which opens its encoder.
+    """
 
     backend: str
     options: dict[str, Any]
+    kind: ModelKind = "generate"
 
 
 class Backend(Plugin):
@@ -67,6 +72,11 @@ class Backend(Plugin):
         del device
         return model_backend in self.model_backends
 
+    def kind_of(self, source: Path) -> ModelKind:
+        """Tell what a model of this backend can be asked for; cheap, and never raises."""
+        del source
+        return "generate"
+
     def devices(self) -> Sequence[Device]:
         """List the devices this plugin can use or explain; may take a second, may be cached."""
         return ()
@@ -86,6 +96,11 @@ class Backend(Plugin):
     @abstractmethod
     def open_tokenizer(self, options: dict[str, Any]) -> PromptTokenizer:
         """Open the tokenizer, in the preparer child, after `open_engine` has succeeded once."""
+
+    def open_encoder(self, options: dict[str, Any]) -> Encoder:
+        """Open the encoder of a model that does not generate, in the engine child."""
+        del options
+        raise NotImplementedError(f"{type(self).__name__} describes engines that generate")
 
     @hookimpl
     def pegboard_provide_backend(self) -> Backend:

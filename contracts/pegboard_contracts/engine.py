@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from pegboard_contracts.encoding import EncoderInfo
 from pegboard_contracts.generation import Constraint, Sampling
 
 FinishCause = Literal["stop", "length", "cancelled", "failed"]
@@ -21,7 +22,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `sampling` holds the model's own defaults. `max_sequences` is how many requests are
     worth running at once; the kernel admits no more. `device` is where it really runs.
-    `grammar` tells whether submissions may carry a constraint.
+    `grammar` tells whether submissions may carry a constraint. `encoder` is set for models
+    that generate nothing.
     """
 
     context_tokens: int
@@ -32,6 +34,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     grammar: bool = False
     top_logprobs: int | None = 0
     properties: dict[str, Any] = {}
+    encoder: EncoderInfo | None = None
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from pegboard_contracts.encoding import ModelKind
+
 
 class ModelState(StrEnum):
     """Name the states of a model's one record."""
@@ -53,14 +55,15 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     """Show a model's record at one moment.
 
     `revision` grows with every change of the record. `error` is a sanitized reason.
-    `created` is in seconds since 1970. The formats are the chosen ones with the reason of
-    the choice, once the model is loaded.
+    `created` is in seconds since 1970. `kind` is what the model can be asked for. The
+    formats are the chosen ones with the reason of the choice, once the model is loaded.
     """
 
     entry: ModelEntry
     state: ModelState
     revision: int
     created: int
+    kind: ModelKind = "generate"
     error: str | None = None
     device: str | None = None
     context_tokens: int | None = None

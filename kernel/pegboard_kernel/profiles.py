@@ -48,7 +48,15 @@ PROFILES = {
     "openai": Profile(
         summary="the OpenAI APIs with every format",
         kinds=_OPENAI,
-        plugins=("chat_completions", "completions", "health", "models", "tokenization"),
+        plugins=(
+            "chat_completions",
+            "completions",
+            "embeddings",
+            "health",
+            "models",
+            "rerank",
+            "tokenization",
+        ),
     ),
     "full": Profile(summary="everything installed", kinds=None),
 }

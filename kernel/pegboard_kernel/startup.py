@@ -12,17 +12,21 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
+from pegboard_contracts.encoding import Embedder, Reranker
 from pegboard_contracts.generation import Generator, PromptPreparer
 from pegboard_contracts.models import ModelDirectory
 from pegboard_contracts.plugin import Plugin, PluginSettings
 from pegboard_contracts.server import PluginDirectory, ServerInfo
 from pegboard_contracts.services import Services
 from pegboard_contracts.sources import ModelSource
+from pegboard_contracts.structured_outputs import OutputInspector
 from pydantic import SecretStr, ValidationError
 
 from pegboard_kernel.board import Board
+from pegboard_kernel.encoding.path import PathEncoder
 from pegboard_kernel.faults import StartupError, suggestion
 from pegboard_kernel.generation.generator import PathGenerator
+from pegboard_kernel.generation.inspection import PathInspector
 from pegboard_kernel.hook_calls import Contribution, HookCalls
 from pegboard_kernel.inventory import take_inventory
 from pegboard_kernel.models.directory import Directory
@@ -140,6 +144,10 @@ def _provide_services(wiring: Wiring) -> None:
     generator = PathGenerator(wiring.directory, board, settings)
     services.add(Generator, generator)
     services.add(PromptPreparer, generator)
+    services.add(OutputInspector, PathInspector(wiring.directory, generator.guarantees))
+    encoding = PathEncoder(wiring.directory)
+    services.add(Embedder, encoding)
+    services.add(Reranker, encoding)
     services.add(PluginDirectory, wiring.records)
     services.add(ServerInfo, _server_info(settings))
     wiring.hooks.services(services)

@@ -7,9 +7,12 @@ Source: the fixed interface "The scripted backend".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pegboard_contracts.backend import Backend, EngineDescription, EngineOrder
+from pegboard_contracts.encoding import Encoder, ModelKind
+from pegboard_contracts.errors import ApiError
 from pegboard_contracts.plugin import hookimpl
 
 if TYPE_CHECKING:
@@ -30,14 +33,30 @@ class ScriptedBackend(Backend):
 
         Raises `ApiError` 400 naming the key at fault.
         """
-        from pegboard_backends._scripted.script import read_script  # noqa: PLC0415 - cheap import
+        from pegboard_backends._scripted.script import (  # noqa: PLC0415 - cheap import
+            parse_script,
+            read_script,
+        )
 
+        text = read_script(order.source)
         options = {
-            "script": read_script(order.source),
+            "script": text,
             "device": order.device,
             "context_tokens": order.context_tokens,
         }
-        return EngineDescription(backend=self.name, options=options)
+        return EngineDescription(backend=self.name, options=options, kind=parse_script(text).kind)
+
+    def kind_of(self, source: Path) -> ModelKind:
+        """Read the script; one that cannot be used counts as one that generates."""
+        from pegboard_backends._scripted.script import (  # noqa: PLC0415 - cheap import
+            parse_script,
+            read_script,
+        )
+
+        try:
+            return parse_script(read_script(source)).kind
+        except ApiError:
+            return "generate"
 
     def open_engine(self, options: dict[str, Any]) -> Engine:
         """Open the engine; raises `ApiError` when the script says `load_error`."""
@@ -45,6 +64,19 @@ class ScriptedBackend(Backend):
         from pegboard_backends._scripted.script import parse_script  # noqa: PLC0415 - the same
 
         return open_scripted(
+            parse_script(options["script"]),
+            device=options["device"],
+            context_tokens=options["context_tokens"],
+        )
+
+    def open_encoder(self, options: dict[str, Any]) -> Encoder:
+        """Open an embedding or rerank model; raises `ApiError` when the script says so."""
+        from pegboard_backends._scripted.encoder import (  # noqa: PLC0415 - the child's
+            open_scripted_encoder,
+        )
+        from pegboard_backends._scripted.script import parse_script  # noqa: PLC0415 - the same
+
+        return open_scripted_encoder(
             parse_script(options["script"]),
             device=options["device"],
             context_tokens=options["context_tokens"],

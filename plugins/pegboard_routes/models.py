@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from pegboard_contracts.encoding import ModelKind
 from pegboard_contracts.errors import model_not_found
 from pegboard_contracts.http import json_response, response_schema
 from pegboard_contracts.models import ModelDirectory, ModelState, ModelView
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Show a model as clients list it, with its state in this server.
 
-    `status` is the state, `revision` grows with every change, `error` says why the state is
-    `error`. The context is in tokens; formats and device are known once it is loaded.
+    `kind` is what it can be asked for, `status` the state, `revision` grows with every
+    change, `error` says why the state is `error`. The context is in tokens; formats and
+    device are known once it is loaded.
     """
 
     id: str
@@ -32,6 +34,7 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     aliases: tuple[str, ...]
     backend: str
+    kind: ModelKind
     status: ModelState
     revision: int
     error: str | None
@@ -104,6 +107,7 @@ def listed(view: ModelView) -> ListedModel:
         description=entry.description,
         aliases=entry.aliases,
         backend=entry.backend,
+        kind=view.kind,
         status=view.state,
         revision=view.revision,
         error=view.error,

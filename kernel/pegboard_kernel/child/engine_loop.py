@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from pegboard_contracts.backend import Backend
+from pegboard_contracts.encoding import Encoded, EncoderInput
 from pegboard_contracts.engine import Engine, Submission
 from pegboard_contracts.errors import ApiError, error_to_wire, server_error
 
@@ -30,13 +32,38 @@ logger = logging.getLogger(__name__)
 
 
 def serve_engine(pipe: CommandPipe, backend: Backend, opening: Opening) -> None:
-    """Open the engine and run it until it is closed.
+    """Open the engine, or the encoder, and run it until it is closed.
 
     Raises what the engine raises when it cannot be opened or is lost in a step.
     """
+    if opening.description.kind != "generate":
+        serve_encoder(pipe, backend, opening)
+        return
     engine = backend.open_engine(opening.description.options)
     pipe.send(Ready(engine.describe()))
     EngineLoop(pipe, engine, opening.beat_interval).run()
+
+
+def serve_encoder(pipe: CommandPipe, backend: Backend, opening: Opening) -> None:
+    """Open the encoder and answer its calls until it is closed."""
+    encoder = backend.open_encoder(opening.description.options)
+    pipe.send(Ready(encoder.describe()))
+
+    def encode(arguments: dict[str, Any]) -> list[Encoded]:
+        return encoder.encode(msgspec.convert(arguments["inputs"], list[EncoderInput]))
+
+    functions: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "encode": encode,
+        "inspect": lambda _: encoder.inspect(),
+    }
+    while True:
+        for command in pipe.receive(None):
+            if isinstance(command, Close):
+                encoder.close()
+                return
+            if not isinstance(command, Call):
+                raise TypeError("an encoder only answers calls")
+            pipe.send(answer_call(command, functions))
 
 
 class EngineLoop:

@@ -13,7 +13,7 @@ from pegboard_contracts.errors import ApiError, error_from_wire, server_error
 logger = logging.getLogger(__name__)
 
 MAX_BATCH_INPUTS = 64
-MAX_BATCH_SIZE = 100_000
+MAX_BATCH_SIZE = 40_000
 """Characters and tokens of a batch, at most; one input may be more."""
 
 _TURN_INPUTS = 32
@@ -25,11 +25,16 @@ EncodeBatch = Callable[[list[EncoderInput]], Awaitable[list[Encoded]]]
 class _Job:
     """Be one request: its inputs, and what came of them so far."""
 
-    def __init__(self, inputs: Sequence[EncoderInput]) -> None:
+    def __init__(self, inputs: Sequence[EncoderInput], param: str) -> None:
         self.inputs = inputs
+        self.param = param
         self.taken = 0
         self.results: list[Encoded | None] = [None] * len(inputs)
         self.answer: asyncio.Future[list[Encoded]] = asyncio.get_running_loop().create_future()
+
+    @property
+    def open(self) -> bool:
+        return not self.answer.done()
 
     def fail(self, error: ApiError) -> None:
         if not self.answer.done():
@@ -38,7 +43,7 @@ class _Job:
     def put(self, index: int, result: Encoded) -> None:
         if result.error is not None:
             error = error_from_wire(result.error)
-            error.param = (error.param or "input.{}").format(index)
+            error.param = f"{self.param}.{index}"
             self.fail(error)
             return
         self.results[index] = result
@@ -79,11 +84,11 @@ class BatchQueue:
         """Start no batch until `resume`."""
         self._there.clear()
 
-    async def encode(self, inputs: Sequence[EncoderInput]) -> list[Encoded]:
+    async def encode(self, inputs: Sequence[EncoderInput], *, param: str) -> list[Encoded]:
         """Encode inputs together with those of others; the results are in their order.
 
         Raises `ApiError`: 503 `server_overloaded` when too many requests wait, or what made
-        one of the inputs impossible, its place among the inputs in `param`.
+        one of the inputs impossible; the error's `param` is its place behind `param`.
         """
         if len(self._jobs) >= self._max_queue + 1:
             message = (
@@ -91,13 +96,15 @@ class BatchQueue:
                 "Try again later."
             )
             raise ApiError(503, message, code="server_overloaded", retry_after=_RETRY_AFTER)
-        job = _Job(inputs)
+        job = _Job(inputs, param)
         self._jobs.append(job)
         self._work_there.set()
         try:
             return await job.answer
         finally:
             job.answer.cancel()
+            if job in self._jobs:
+                self._jobs.remove(job)
 
     def fail_all(self, error: ApiError) -> None:
         """Make every waiting request fail."""
@@ -120,15 +127,14 @@ class BatchQueue:
             batch = self._gather()
             if batch:
                 await self._run(batch)
-            self._jobs = deque(job for job in self._jobs if not job.answer.done())
-            if not self._jobs:
+            if not any(job.open for job in self._jobs):
                 self._work_there.clear()
 
     def _gather(self) -> list[tuple[_Job, int]]:
         """Take the next batch, some inputs of each request in turn."""
         batch: list[tuple[_Job, int]] = []
         size = 0
-        waiting = [job for job in self._jobs if not job.answer.done()]
+        waiting = [job for job in self._jobs if job.open]
         while waiting:
             for job in list(waiting):
                 for _ in range(_TURN_INPUTS):

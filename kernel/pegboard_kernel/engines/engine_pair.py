@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 from pegboard_contracts.backend import EngineDescription
-from pegboard_contracts.encoding import Encoded, EncoderInput
+from pegboard_contracts.encoding import Encoded, EncoderInput, ModelKind
 from pegboard_contracts.engine import EngineInfo
 from pegboard_contracts.errors import ApiError
 
 from pegboard_kernel.engines.admission import Admission
-from pegboard_kernel.engines.constraint_checks import ConstraintChecks
 from pegboard_kernel.engines.batching import BatchQueue
+from pegboard_kernel.engines.constraint_checks import ConstraintChecks
 from pegboard_kernel.engines.engine_client import EngineClient, engine_crashed
 from pegboard_kernel.engines.frames import Opening, PreparerInfo
 from pegboard_kernel.engines.preparer_client import PreparerClient
@@ -67,7 +67,7 @@ class EnginePair:
         self._back_off = limits.back_off
         self._on_lost = on_lost
         self.admission = Admission(limits.max_queue)
-        self.kind = description.kind
+        self.kind: ModelKind = description.kind
         self.batches = BatchQueue(self._encode, max_queue=limits.max_queue)
         self.preparer = PreparerClient(self._opening, time_limit=limits.template_timeout)
         self.checks = ConstraintChecks(

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from pegboard_contracts.encoding import ModelKind
 from pegboard_contracts.errors import ApiError, model_not_found, server_error
 from pegboard_contracts.models import ModelEntry, ModelState, ModelView
 
 from pegboard_kernel.board import Board
 from pegboard_kernel.engines.engine_pair import EnginePair
 from pegboard_kernel.models.catalogue import read_catalogue
-from pegboard_kernel.models.loading import open_model
+from pegboard_kernel.models.loading import kind_of, open_model
 from pegboard_kernel.models.record import Loaded, ModelRecord
 from pegboard_kernel.models.specs import SpecError, entry_of_spec
 
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NOT_GENERATING = frozenset({"openvino-embeddings", "openvino-rerank"})
+_DOES: dict[ModelKind, str] = {
+    "generate": "generates text (/v1/chat/completions, /v1/completions, /v1/responses)",
+    "embedding": "embeds (/v1/embeddings)",
+    "rerank": "reranks (/v1/rerank)",
+}
 _RUNNING = frozenset({ModelState.LOADING, ModelState.LOADED, ModelState.UNLOADING})
 
 
@@ -69,7 +74,8 @@ class Directory:
 
     def _register(self, entry: ModelEntry) -> None:
         if entry.id not in self._records:
-            self._records[entry.id] = ModelRecord(entry)
+            record = self._records[entry.id] = ModelRecord(entry)
+            record.kind = kind_of(entry, self._board, self._settings)
             for name in (entry.id, *entry.aliases):
                 # An id wins over an alias of the same name.
                 if name == entry.id or name not in self._names:
@@ -92,12 +98,12 @@ class Directory:
         record = self._records.get(self._names.get(name, ""))
         return None if record is None else record.view()
 
-    def record(self, name: str) -> ModelRecord:
-        """Return the record that a request means; `auto` is any loaded model that generates.
+    def record(self, name: str, kind: ModelKind = "generate") -> ModelRecord:
+        """Return the record that a request means; `auto` is any loaded model of the kind.
 
         Raises `ApiError` 404 for an unknown name, 503 `no_model_loaded` for `auto`.
         """
-        return self._any_loaded() if name == "auto" else self._known(name)
+        return self._any_loaded(kind) if name == "auto" else self._known(name)
 
     def _known(self, name: str) -> ModelRecord:
         record = self._records.get(self._names.get(name, ""))
@@ -105,13 +111,13 @@ class Directory:
             raise model_not_found(name)
         return record
 
-    def _any_loaded(self) -> ModelRecord:
+    def _any_loaded(self, kind: ModelKind) -> ModelRecord:
         loaded = [
             record
             for _, record in sorted(self._records.items())
             if record.state is ModelState.LOADED
             and record.loaded is not None
-            and _generates(record)
+            and record.kind == kind
         ]
         for record in loaded:
             if record.loaded is not None and record.loaded.pair.ready:
@@ -121,10 +127,13 @@ class Directory:
         message = "No model is loaded, so 'auto' means none. Load one; GET /v1/models lists them."
         raise ApiError(503, message, param="model", code="no_model_loaded", retry_after=10)
 
-    def check_generates(self, record: ModelRecord) -> None:
-        """Raise 400 `model_kind_mismatch` for a model that generates no text."""
-        if not _generates(record):
-            message = f"The model '{record.entry.id}' generates no text; name another model."
+    def check_kind(self, record: ModelRecord, kind: ModelKind) -> None:
+        """Raise 400 `model_kind_mismatch` for a model of another kind."""
+        if record.kind != kind:
+            message = (
+                f"The model '{record.entry.id}' {_DOES[record.kind]}; this route needs one that "
+                f"{_DOES[kind]}. GET /v1/models tells each model's kind."
+            )
             raise ApiError(400, message, param="model", code="model_kind_mismatch")
 
     async def serving(self, record: ModelRecord) -> Loaded:
@@ -192,7 +201,7 @@ class Directory:
             "engine_pid": engine_pid,
             "preparer_pid": preparer_pid,
             "running": pair.admission.running,
-            "waiting": pair.admission.waiting,
+            "waiting": pair.admission.waiting + pair.batches.waiting,
         }
         return told
 
@@ -223,6 +232,7 @@ class Directory:
 
         try:
             record.loaded = await open_model(record.entry, self._board, self._settings, lost)
+            record.kind = record.loaded.pair.kind
         except ApiError as error:
             record.move(ModelState.ERROR, error=error)
             raise
@@ -268,15 +278,6 @@ class Directory:
         if limit is not None and running >= limit:
             message = f"{running} models are loaded, as many as may. Unload one first."
             raise ApiError(409, message, param="model", code="too_many_models")
-
-
-def _generates(record: ModelRecord) -> bool:
-    """Tell whether a model is one that generates text."""
-    if record.loaded is not None:
-        kind = record.loaded.pair.info.properties.get("kind", "generate")
-        if kind != "generate":
-            return False
-    return record.entry.backend not in _NOT_GENERATING
 
 
 def _not_serving(record: ModelRecord) -> ApiError:

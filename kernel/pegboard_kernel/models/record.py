@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import msgspec
+from pegboard_contracts.encoding import ModelKind
 from pegboard_contracts.errors import ApiError
 from pegboard_contracts.models import ModelEntry, ModelState, ModelView
 
@@ -43,6 +44,7 @@ class ModelRecord:
         """Register the entry; its files are taken to be there until a load says otherwise."""
         self.entry = entry
         self.state = ModelState.READY_TO_LOAD
+        self.kind: ModelKind = "generate"
         self.loaded: Loaded | None = None
         self._revision = 1
         self._created = int(time.time())
@@ -64,6 +66,7 @@ class ModelRecord:
                 state=self.state,
                 revision=self._revision,
                 created=self._created,
+                kind=self.kind,
                 error=self._error,
             )
         info, formats = self.loaded.pair.info, self.loaded.formats
@@ -72,11 +75,12 @@ class ModelRecord:
             state=self.state,
             revision=self._revision,
             created=self._created,
+            kind=self.kind,
             error=self._error,
             device=info.device or None,
             context_tokens=info.context_tokens,
             tool_format=formats.tool_name,
-            tool_format_reason=formats.tool_reason,
+            tool_format_reason=formats.tool_reason or None,
             reasoning_format=formats.reasoning_name,
-            reasoning_format_reason=formats.reasoning_reason,
+            reasoning_format_reason=formats.reasoning_reason or None,
         )

@@ -242,12 +242,17 @@ def _logprob(piece: Piece, top: int) -> tuple[float, str, list[tuple[str, float]
     return chosen, piece.content.decode(errors="replace"), alternatives[:top]
 
 
-def open_scripted(script: Script, *, device: str, context_tokens: int | None) -> ScriptedEngine:
-    """Open the engine of a script, as slowly or unsuccessfully as the script says."""
+def load_as_scripted(script: Script, context_tokens: int | None) -> int:
+    """Take as long as the script says, or fail as it says; return the tokens of the context."""
     time.sleep(script.load_delay_ms / 1000)
     if script.load_error is not None:
         raise ApiError(500, script.load_error, code="load_failed")
-    budget = script.context_tokens
-    if context_tokens is not None:
-        budget = min(budget, context_tokens)
+    if context_tokens is None:
+        return script.context_tokens
+    return min(script.context_tokens, context_tokens)
+
+
+def open_scripted(script: Script, *, device: str, context_tokens: int | None) -> ScriptedEngine:
+    """Open the engine of a script, as slowly or unsuccessfully as the script says."""
+    budget = load_as_scripted(script, context_tokens)
     return ScriptedEngine(script, device=device, context_tokens=budget, clock=time.monotonic)
