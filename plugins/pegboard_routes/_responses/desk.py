@@ -58,6 +58,10 @@ class Desk:
         is stopped, or the server stops.
         """
         order = await self.intake.order(body, principal)
+        return await self.begin_order(order, streamed=streamed)
+
+    async def begin_order(self, order: Order, *, streamed: bool) -> LiveResponse:
+        """Begin what has been taken in; raises as `begin` does."""
         request, compaction = await self._compacted(order)
         answers, accepted = await start_answers(self.generator, [request])
         ladder = order.ladder
@@ -68,6 +72,16 @@ class Desk:
         live = LiveResponse(ladder, order.owner, self._keeper(order), streamed=streamed)
         self.live.add(live)
         live.start(answers[0])
+        return live
+
+    async def warm_up(self, order: Order) -> LiveResponse:
+        """Take in what a later response goes on with, without generating anything."""
+        await self.generator.count(order.request)
+        order.ladder.start()
+        live = LiveResponse(order.ladder, order.owner, self._keeper(order), streamed=True)
+        self.live.add(live)
+        live.start(_nothing())
+        await live.stop("completed")
         return live
 
     async def whole(self, body: ResponsesRequest, principal: Principal) -> ResponseObject:

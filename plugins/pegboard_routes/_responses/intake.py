@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -71,6 +71,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         """Return the request's own items as they are kept."""
         return msgspec.json.encode(self.input_items)
 
+    def chain(self, output: Sequence[Any]) -> tuple[Turn, ...]:
+        """Return the history that a next response goes on with."""
+        items = msgspec.json.encode([*self.input_items, *output])
+        return (*self.shown.history, Turn(id=self.ladder.draft.id, items=items))
+
 
 class Intake:
     """Read bodies against what is kept."""
@@ -84,11 +89,19 @@ class Intake:
         self._live = live
         self._settings = settings
 
-    async def order(self, body: ResponsesRequest, principal: Principal) -> Order:
-        """Settle a create; raises `ApiError` 400, 501 and 503."""
+    async def order(
+        self,
+        body: ResponsesRequest,
+        principal: Principal,
+        known: Mapping[str, tuple[Turn, ...]] | None = None,
+    ) -> Order:
+        """Settle a create; raises `ApiError` 400, 501 and 503.
+
+        `known` are chains that only the caller's connection remembers.
+        """
         settings = self._settings
         tools = tools_of(body, settings)
-        shown = await self.shown(body, principal.owner)
+        shown = await self.shown(body, principal.owner, known)
         identifier = new_response_id()
         request = generation_request(body, shown.all, tools, principal, settings)
         ladder = EventLadder(
@@ -122,9 +135,15 @@ class Intake:
         """Make the request that shows other items than the body's own."""
         return input_request(body, items, tools, principal, self._settings)
 
-    async def shown(self, body: InputBody, owner: str) -> Shown:
+    async def shown(
+        self,
+        body: InputBody,
+        owner: str,
+        known: Mapping[str, tuple[Turn, ...]] | None = None,
+    ) -> Shown:
         """Find the history and resolve references."""
-        history = await self._history(body, owner)
+        remembered = (known or {}).get(body.previous_response_id or "")
+        history = await self._history(body, owner) if remembered is None else remembered
         earlier = [item for turn in history for item in parse_items(turn.items)]
         items = await self._resolved(body.input, earlier, owner)
         refuse_orphans(earlier, items)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, WebSocket
 from pegboard_contracts.errors import ApiError
 from pegboard_contracts.http import (
     json_response,
@@ -32,6 +32,7 @@ from pegboard_routes._responses.response_object import (
     ResponseObject,
 )
 from pegboard_routes._responses.settings import Settings
+from pegboard_routes._responses.socket import ResponsesSocket
 from pegboard_routes._responses.streams import first_event, replayed, streamed
 
 T = TypeVar("T")
@@ -88,7 +89,12 @@ class ResponsesRoutes:
                     responses=responses,
                     include_in_schema=bool(prefix),
                 )
+            router.add_api_websocket_route(f"{prefix}/responses", self.open_socket)
         return router
+
+    async def open_socket(self, socket: WebSocket) -> None:
+        """Serve creates over a WebSocket."""
+        await ResponsesSocket(socket, self._desk).serve()
 
     async def create(self, request: Request) -> Response:
         """Answer an input: whole, as a stream, or as a job."""
