@@ -93,7 +93,7 @@ class OutputFormatFields(RequestModel):
 
     def output_format(self) -> OutputFormat | None:
         """Return the one form that the answer must have; raises `ApiError` 400 for several."""
-        found = [_of_response_format(self.response_format), _of_structured(self.structured_outputs)]
+        found = [of_response_format(self.response_format), _of_structured(self.structured_outputs)]
         found += [
             OutputFormat(kind=kind, value=value, strict=False, param=name)
             for name, kind in _GUIDED.items()
@@ -107,7 +107,8 @@ class OutputFormatFields(RequestModel):
         return wanted[0] if wanted else None
 
 
-def _of_response_format(wanted: ResponseFormat | None) -> OutputFormat | None:
+def of_response_format(wanted: ResponseFormat | None) -> OutputFormat | None:
+    """Return the structured output that a `response_format` names; none for text."""
     if wanted is None or wanted.type == "text":
         return None
     if wanted.json_schema is None or wanted.type != "json_schema":

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from pegboard_contracts.generation import Constraint
 from pegboard_contracts.grammar import GrammarBuilder, SchemaTranslator
+from pegboard_contracts.grammar.keywords import keywords_of
 from pegboard_contracts.structured_outputs import CompiledOutput, StructuredOutput
 
 _MAX_PROBLEMS = 8
@@ -27,9 +28,11 @@ class JsonSchema(StructuredOutput):
         builder = GrammarBuilder()
         translator = SchemaTranslator(builder, value)
         grammar = builder.text(translator.expression())
+        open_keywords = {path.rpartition(".")[2] for path in translator.unenforced}
         return CompiledOutput(
             constraint=Constraint(kind="ebnf", value=grammar),
             unenforced=tuple(translator.unenforced),
+            enforced=tuple(sorted(keywords_of(value) - open_keywords)),
         )
 
     def problems(self, value: Any, text: str) -> list[str]:  # noqa: ANN401 - client data

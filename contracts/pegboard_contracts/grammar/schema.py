@@ -26,6 +26,7 @@ from pegboard_contracts.grammar.merging import (
 MAX_DEPTH = 64
 MAX_RULES = 4000
 MAX_BYTES = 256 * 1024
+MAX_MERGES = 20_000
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 _TYPE_OF_KEYWORD = {
@@ -63,6 +64,7 @@ class SchemaTranslator:
         self._document = document
         self._references: dict[str, str] = {}
         self._depth = 0
+        self._merges = 0
 
     def expression(self) -> str:
         """Translate the whole document and return the expression of its values."""
@@ -148,8 +150,9 @@ class SchemaTranslator:
 
     def flat(self, schema: Schema, path: str, seen: frozenset[str] = frozenset()) -> Schema:
         """Return the schema with its `$ref` and `allOf` merged into it."""
-        if len(seen) > MAX_DEPTH:
-            raise schema_error("merges too many references", path)
+        self._merges += 1
+        if len(seen) > MAX_DEPTH or self._merges > MAX_MERGES:
+            raise schema_error("merges too many references and parts", path)
         rest = dict(schema)
         if "const" in rest and "enum" not in rest:
             rest["enum"] = [rest.pop("const")]

@@ -30,7 +30,7 @@ class PathGenerator:
     def __init__(self, directory: Directory, board: Board, settings: Settings) -> None:
         """Keep what requests are resolved with."""
         self._directory = directory
-        self._guarantees = Guarantees(board)
+        self.guarantees = Guarantees(board)
         self._request_timeout = settings.request_timeout
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationEvent, None]:
@@ -45,7 +45,7 @@ class PathGenerator:
         pair, formats = loaded.pair, loaded.formats
         with pair.lease():
             pair.admission.check_room(pair.preparer.waiting)
-            plan = await make_plan(request, pair, formats, record.entry, self._guarantees)
+            plan = await make_plan(request, pair, formats, record.entry, self.guarantees)
             run = Run(pair, request, plan, *new_answer(request, plan, formats))
             timer = None
             try:
@@ -86,7 +86,7 @@ class PathGenerator:
     async def _resolve(self, request: GenerationRequest) -> tuple[ModelRecord, Loaded]:
         record = self._directory.record(request.model)
         self._directory.check_kind(record, "generate")
-        self._guarantees.check_early(request)
+        self.guarantees.check_early(request)
         loaded = await self._directory.serving(record)
         self._directory.check_kind(record, "generate")
         return record, loaded

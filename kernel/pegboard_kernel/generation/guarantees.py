@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from pegboard_contracts.conversation import Tool, ToolChoice
+from pegboard_contracts.engine import ConstraintCost
 from pegboard_contracts.errors import ApiError, invalid_request, not_supported
 from pegboard_contracts.formats import ToolFormat
 from pegboard_contracts.generation import Constraint, GenerationRequest, OutputFormat
@@ -74,7 +75,9 @@ class Guarantees:
         parallel = request.parallel_tool_calls
         calls = await self._call_constraint(tool_format, tools, choice, parallel=parallel)
         if wanted is None:
-            await _check(calls, pair, "tools" if choice.mode == "auto" else "tool_choice")
+            if calls is not None:
+                param = "tools" if choice.mode == "auto" else "tool_choice"
+                await check_constraint(calls, pair, param)
             return Guarantee(constraint=calls)
         compiled = await self.compiled(wanted)
         if wanted.strict:
@@ -88,7 +91,7 @@ class Guarantees:
                 raise invalid_request(message, param=wanted.param)
             grammar = alternatives((constraint.value, calls.value))
             constraint = Constraint(kind="ebnf", value=grammar)
-        await _check(constraint, pair, wanted.param)
+        await check_constraint(constraint, pair, wanted.param)
         return Guarantee(constraint=constraint, checked=wanted if compiled.unenforced else None)
 
     async def compiled(self, wanted: OutputFormat) -> CompiledOutput:
@@ -136,13 +139,15 @@ def _dumped(value: Any, param: str) -> str:  # noqa: ANN401 - client data
         raise invalid_request(message, param=param, code="invalid_schema") from None
 
 
-async def _check(constraint: Constraint | None, pair: EnginePair, param: str) -> None:
-    if constraint is None:
-        return
+async def check_constraint(constraint: Constraint, pair: EnginePair, param: str) -> ConstraintCost:
+    """Let the preparer try a constraint that the request's field `param` leads to.
+
+    Raises `ApiError` 400 for one that is bad or too slow, 501 for an engine without grammars.
+    """
     if not pair.info.grammar:
         message = f"This model's engine obeys no grammar, so '{param}' cannot be guaranteed."
         raise not_supported(param, message)
-    await _placed(pair.checks.check(constraint), param)
+    return await _placed(pair.checks.check(constraint), param)
 
 
 async def _placed(work: Coroutine[Any, Any, T], param: str) -> T:
