@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -28,6 +28,7 @@ from pegboard_contracts.stores import (
 )
 
 T = TypeVar("T")
+S = TypeVar("S")
 Clock = Callable[[], float]
 
 LIMITS = StoreLimits(max_entries=4, max_bytes=10**6, ttl_seconds=100)
@@ -47,7 +48,12 @@ class ManualClock:
 
 
 def response(
-    name: str, owner: str = "anonymous", *, text: str = "x", pending: bool = False, **more: Any  # noqa: ANN401 - the struct's fields
+    name: str,
+    owner: str = "anonymous",
+    *,
+    text: str = "x",
+    pending: bool = False,
+    **more: Any,  # noqa: ANN401 - the struct's fields
 ) -> StoredResponse:
     """Make a response whose items say `text`."""
     return StoredResponse(
@@ -61,17 +67,17 @@ def response(
     )
 
 
-class ResponseStoreLaws(ABC):
-    """Be the laws of a response store."""
+class StoreLaws(ABC, Generic[S]):
+    """Open stores for the laws of both kinds."""
 
     @abstractmethod
-    def open_store(self, limits: StoreLimits, clock: Clock) -> ResponseStore:
+    def open_store(self, limits: StoreLimits, clock: Clock) -> S:
         """Open an empty store, afresh at every call."""
 
-    def close_stores(self) -> None:  # noqa: B027 - most stores need no closing
+    def close_stores(self) -> None:
         """Close every store that was opened; nothing to do by default."""
 
-    def run(self, limits: StoreLimits, test: Callable[[ResponseStore, ManualClock], Any]) -> None:
+    def run(self, limits: StoreLimits, test: Callable[[S, ManualClock], Any]) -> None:
         """Run an asynchronous test on a new store."""
         clock = ManualClock()
 
@@ -83,6 +89,10 @@ class ResponseStoreLaws(ABC):
                 self.close_stores()
 
         asyncio.run(whole())
+
+
+class ResponseStoreLaws(StoreLaws[ResponseStore]):
+    """Be the laws of a response store."""
 
     def test_what_is_put_comes_back(self) -> None:
         """Every field survives; another owner sees nothing."""
@@ -299,30 +309,8 @@ def _item(name: str, text: str = "x") -> bytes:
     return b'{"id":"' + name.encode() + b'","text":"' + text.encode() + b'"}'
 
 
-class ConversationStoreLaws(ABC):
+class ConversationStoreLaws(StoreLaws[ConversationStore]):
     """Be the laws of a conversation store."""
-
-    @abstractmethod
-    def open_store(self, limits: StoreLimits, clock: Clock) -> ConversationStore:
-        """Open an empty store, afresh at every call."""
-
-    def close_stores(self) -> None:  # noqa: B027 - most stores need no closing
-        """Close every store that was opened; nothing to do by default."""
-
-    def run(
-        self, limits: StoreLimits, test: Callable[[ConversationStore, ManualClock], Any]
-    ) -> None:
-        """Run an asynchronous test on a new store."""
-        clock = ManualClock()
-
-        async def whole() -> None:
-            store = self.open_store(limits, clock)
-            try:
-                await test(store, clock)
-            finally:
-                self.close_stores()
-
-        asyncio.run(whole())
 
     def test_life_of_a_conversation(self) -> None:
         """Create, append, read, update, delete an item, delete."""
