@@ -144,6 +144,7 @@ class BatchingEngine:
             "cache_usage_percent": metrics.cache_usage,
             "max_cache_usage_percent": metrics.max_cache_usage,
             "cache_bytes": metrics.cache_size_in_bytes,
+            "prefix_caching": self._mirror is not None,
         }
 
     def close(self) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from pegboard_contracts.errors import ApiError, invalid_request
 from pegboard_contracts.events import GenerationEvent
 from pegboard_contracts.generation import GenerationRequest, Generator
-from pegboard_contracts.models import ModelDirectory
+from pegboard_contracts.models import ModelDirectory, ModelState
 from pegboard_contracts.principal import Principal
 from pegboard_contracts.stores import StoredResponse
 
@@ -19,9 +19,16 @@ from pegboard_routes._answering import start_answers
 from pegboard_routes._responses.compaction import Compaction, CompactionOrder, compact
 from pegboard_routes._responses.intake import Intake, Order
 from pegboard_routes._responses.live_response import Keep, LiveResponse, is_prompt_fault
+from pegboard_routes._responses.reasoning_memory import ReasoningMemory
 from pegboard_routes._responses.registry import LiveResponses
-from pegboard_routes._responses.request import ResponsesRequest
-from pegboard_routes._responses.response_object import ResponseError, ResponseObject
+from pegboard_routes._responses.request import InputBody, ResponsesRequest
+from pegboard_routes._responses.response_object import (
+    OutputItem,
+    OutputMessage,
+    OutputReasoning,
+    ResponseError,
+    ResponseObject,
+)
 from pegboard_routes._responses.settings import Settings
 from pegboard_routes._responses.shelf import Shelf, Transcripts
 
@@ -47,6 +54,8 @@ class Desk:
         self.shelf = shelf
         self._directory = directory
         self._transcripts = transcripts
+        self._memory = ReasoningMemory(settings.reasoning_echo_max_bytes)
+        self._caching: dict[tuple[str, str], bool] = {}
         self._settings = settings
 
     async def begin(
@@ -57,11 +66,11 @@ class Desk:
         Raises what is knowable before the first token; after that it runs until it ends,
         is stopped, or the server stops.
         """
-        order = await self.intake.order(body, principal)
-        return await self.begin_order(order, streamed=streamed)
+        return await self.begin_order(await self.intake.order(body, principal), streamed=streamed)
 
     async def begin_order(self, order: Order, *, streamed: bool) -> LiveResponse:
         """Begin what has been taken in; raises as `begin` does."""
+        order = await self._remembering(order)
         request, compaction = await self._compacted(order)
         answers, accepted = await start_answers(self.generator, [request])
         ladder = order.ladder
@@ -103,7 +112,7 @@ class Desk:
         are too many jobs; a prompt that cannot be rendered ends the job instead.
         """
         self._refuse_background(body)
-        order = await self.intake.order(body, principal)
+        order = await self._remembering(await self.intake.order(body, principal))
         live = LiveResponse(order.ladder, order.owner, self._keeper(order), background=True)
         size = self._stored(order, live.snapshot, b"").approximate_bytes()
         self.live.admit(live, size)
@@ -119,6 +128,14 @@ class Desk:
             raise
         live.start(events)
         return queued
+
+    async def count(self, body: InputBody, principal: Principal) -> int:
+        """Count the tokens of an input, rendered as a response to it would."""
+        request = await self.intake.counted(body, principal)
+        session = await self._session(body.model, principal, body)
+        if session is not None:
+            request = self._memory.filled(request, session)
+        return await self.generator.count(request)
 
     async def get(self, owner: str, response_id: str) -> bytes:
         """Return a response as JSON, running ones without output."""
@@ -239,6 +256,32 @@ class Desk:
             view = loaded[0] if loaded else None
         return view.context_tokens if view else None
 
+    async def _remembering(self, order: Order) -> Order:
+        """Give replayed turns their reasoning back."""
+        session = await self._session(order.body.model, order.principal, order.body)
+        if session is None:
+            return order
+        request = self._memory.filled(order.request, session)
+        return msgspec.structs.replace(order, request=request, session=session)
+
+    async def _session(
+        self, model: str, principal: Principal, body: InputBody
+    ) -> tuple[str, ...] | None:
+        """Name whose reasoning is remembered together; `None` remembers none."""
+        view = self._directory.find(model)
+        if view is None or view.state is not ModelState.LOADED or not self._memory.enabled:
+            return None
+        loaded = (view.entry.id, str(view.revision))
+        if loaded not in self._caching:
+            try:
+                told = await self._directory.inspect(model)
+            except ApiError:
+                return None
+            self._caching[loaded] = told.get("prefix_caching") is not False
+        if not self._caching[loaded]:
+            return None
+        return (*loaded, principal.owner, body.prompt_cache_key or body.user or "")
+
     def _keeper(self, order: Order) -> Keep:
         async def keep(live: LiveResponse, final: ResponseObject, events: bytes) -> ResponseObject:
             try:
@@ -251,6 +294,10 @@ class Desk:
     async def _keep(
         self, order: Order, live: LiveResponse, final: ResponseObject, events: bytes
     ) -> ResponseObject:
+        if order.session is not None and live.by_itself:
+            answer = plain_answer(final.output)
+            if answer is not None:
+                self._memory.remember(order.request, order.session, *answer)
         unseen = not live.streamed and not live.background and not live.by_itself
         if unseen or not (order.body.stored or live.background):
             return final
@@ -286,6 +333,15 @@ class Desk:
 
 def _tell(order: Order, compaction: Compaction) -> None:
     order.ladder.compacted(compaction.sealed, compaction.usage, compaction.before, compaction.after)
+
+
+def plain_answer(output: Sequence[OutputItem]) -> tuple[str, str] | None:
+    """Return text and reasoning of an answer that is one message after its reasoning."""
+    if [type(item) for item in output] != [OutputReasoning, OutputMessage]:
+        return None
+    thought, message = cast("tuple[OutputReasoning, OutputMessage]", tuple(output))
+    content = thought.content or []
+    return message.content[0].text, "".join(part.text for part in content)
 
 
 def _too_large(final: ResponseObject) -> ResponseObject:

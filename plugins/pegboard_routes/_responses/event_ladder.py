@@ -158,6 +158,7 @@ class EventLadder:
             now,
             incomplete_details=IncompleteDetails("max_output_tokens") if cut else None,
             usage=response_usage(self.finished.usage, self._compaction),
+            unmet=self.finished.unmet or UNSET,
         )
 
     def stop(self, status: ResponseStatus, now: int) -> None:

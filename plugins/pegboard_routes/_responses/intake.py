@@ -55,7 +55,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold one accepted request with all that belongs to it."""
+    """Hold one accepted request; `session` says whose reasoning is remembered together."""
 
     body: ResponsesRequest
     owner: str
@@ -65,6 +65,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     request: GenerationRequest
     ladder: EventLadder
     input_items: list[dict[str, Any]]
+    session: tuple[str, ...] | None = None
 
     @property
     def input_json(self) -> bytes:

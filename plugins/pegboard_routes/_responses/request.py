@@ -97,6 +97,8 @@ class InputBody(RequestModel):
     previous_response_id: Annotated[str, Field(min_length=1)] | None = None
     conversation: Reference = None
     stream: bool | None = None
+    prompt_cache_key: ShortText | None = None
+    user: ShortText | None = None
 
 
 class ResponsesRequest(InputBody):
@@ -138,7 +140,6 @@ class ResponsesRequest(InputBody):
     n_predict: Tokens | None = None
     parallel_tool_calls: bool | None = None
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    prompt_cache_key: ShortText | None = None
     reasoning_budget_tokens: Budget | None = None
     repetition_penalty: float | None = Field(default=None, gt=0, le=10)
     response_format: TextFormat | None = None
@@ -159,7 +160,6 @@ class ResponsesRequest(InputBody):
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     top_p: float | None = Field(default=None, ge=0, le=1)
     truncation: Literal["disabled"] | None = None
-    user: ShortText | None = None
 
     @property
     def stored(self) -> bool:

@@ -156,7 +156,10 @@ class FunctionToolEcho(msgspec.Struct, frozen=True, tag_field="type", tag="funct
 
 
 class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer a request of the Responses API; times are whole seconds since 1970."""
+    """Answer a request of the Responses API; times are whole seconds since 1970.
+
+    `unmet` is there when the answer lacks what its format asked for without `strict`.
+    """
 
     id: str
     object: Literal["response"] = "response"
@@ -191,6 +194,7 @@ class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
     user: str | UnsetType = UNSET
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    unmet: tuple[str, ...] | UnsetType = UNSET
 
 
 class InputTokens(msgspec.Struct, frozen=True):

@@ -132,8 +132,8 @@ class ResponsesRoutes:
     async def count(self, request: Request) -> Response:
         """Count the tokens of an input as it would be rendered."""
         body = await read_body(request, InputBody, schema_status=self._schema_status)
-        wanted = await self._desk.intake.counted(body, principal_of(request))
-        return json_response(InputTokens(await told(self._desk.generator.count(wanted))))
+        counted = await told(self._desk.count(body, principal_of(request)))
+        return json_response(InputTokens(counted))
 
     async def compact(self, request: Request) -> Response:
         """Summarize the older turns of a history."""

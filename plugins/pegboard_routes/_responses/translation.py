@@ -80,7 +80,7 @@ def generation_request(
     """
     refuse_unsupported(body)
     shown = input_request(body, items, tools, principal, settings)
-    output_format = _output_format(text_format(body))
+    output_format = _output_format(body)
     limit = body.max_tokens or body.max_completion_tokens or body.n_predict
     limit = limit or body.max_output_tokens
     budget = _thinking_budget(body)
@@ -200,18 +200,20 @@ def _thinking_budget(body: ResponsesRequest) -> int | None:
     return None if budget < 0 else budget
 
 
-def _output_format(wanted: TextFormat | None) -> OutputFormat | None:
+def _output_format(body: ResponsesRequest) -> OutputFormat | None:
+    wanted = text_format(body)
     if wanted is None or wanted.type == "text":
         return None
+    param = "response_format" if wanted is body.response_format else "text.format"
     if wanted.type != "json_schema":
         value = (wanted.model_extra or {}).get(wanted.type)
-        return OutputFormat(kind=wanted.type, value=value, param="text.format")
+        return OutputFormat(kind=wanted.type, value=value, param=param)
     return OutputFormat(
         kind="json_schema",
         value=wanted.schema_,
         strict=wanted.strict is True,
         name=wanted.name,
-        param="text.format",
+        param=param,
     )
 
 
@@ -225,7 +227,7 @@ def _format_echo(wanted: TextFormat | None) -> dict[str, Any]:
         "name": wanted.name or "response",
         "description": wanted.description,
         "schema": wanted.schema_,
-        "strict": wanted.strict is not False,
+        "strict": wanted.strict is True,
     }
 
 
