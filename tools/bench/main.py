@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -116,6 +117,8 @@ def _say(what: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; returns 1 when a figure misses its bar."""
     options = _parse(arguments)
+    # Ended from outside, it still ends what it has started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     plan = QUICK if options.quick else FULL
     if options.rounds:
         plan = replace(plan, rounds=options.rounds)
