@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from pegboard_contracts.engine import FinishCause, TokenEvent
@@ -18,9 +18,12 @@ from pegboard_contracts.events import (
     ToolCallStarted,
 )
 from pegboard_contracts.formats import Reader, ReasoningReader
-from pegboard_contracts.generation import FinishReason, Usage
+from pegboard_contracts.generation import Constraint, FinishReason, Usage
 
+from pegboard_kernel.generation.mending import Mend, MendingReader
 from pegboard_kernel.generation.stops import StopFinder
+
+PlanMend = Callable[[MendingReader, int], Mend | None]
 
 
 class Answer:
@@ -115,7 +118,9 @@ class Answer:
                 break
             inside = reasoning.inside
         closed = inside and not reasoning.inside
-        if taken == event.text:
+        if event.finish == "stop" and not event.text:
+            pass  # the token that ended the answer is no part of what goes on
+        elif taken == event.text:
             self.token_ids += event.token_ids
             self.text.append(event.text)
         else:
@@ -127,6 +132,29 @@ class Answer:
         self.token_ids += token_ids
         self.text.append(self.cut_text or "")
         self.cut_text = None
+
+    def mended(self, event: TokenEvent, plan_mend: PlanMend) -> Constraint | None:
+        """Return what a call that `event` has broken, or ended too early, goes on with.
+
+        What of the event's text is of no use is taken back. `None` when nothing is broken
+        or the call cannot be gone on with; it stays incomplete then.
+        """
+        calls = self._calls
+        if not isinstance(calls, MendingReader):
+            return None
+        if not calls.broken and not (event.finish == "stop" and calls.inside):
+            return None
+        length = len(calls.last_piece)
+        surplus = length - len(event.text)
+        mend = plan_mend(calls, surplus) if surplus >= 0 else None
+        if mend is None:
+            self._called(calls.give_up())
+            return None
+        if mend.kept < length or not event.text:
+            del self.token_ids[len(self.token_ids) - len(event.token_ids) :]
+            self.text.pop()
+            self.cut_text = event.text[: max(0, mend.kept - surplus)]
+        return mend.constraint
 
     def begin_again(self) -> None:
         """Take note that the engine has seen the prompt before: it counts as not cached."""

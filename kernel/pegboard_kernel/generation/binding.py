@@ -50,6 +50,11 @@ class Binding:
         self._state = "bound"
         self.due = due
 
+    def rebind(self, constraint: Constraint) -> None:
+        """Bind what follows by another constraint."""
+        self._constraint = constraint
+        self.bind(due=True)
+
     def released(self, event: TokenEvent) -> list[TokenEvent]:
         """Take the next event and return those that belong to the answer by now."""
         if self._state != "undecided":

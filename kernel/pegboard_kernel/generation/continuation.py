@@ -138,6 +138,9 @@ class Run:
             answer.take(event)
             if answer.stopped:
                 return "stop"
+            if (rest := answer.mended(event, self._plan.mend)) is not None:
+                self._binding.rebind(rest)
+                return None
         return None if event.finish is None else self._checked(event)
 
     def _checked(self, event: TokenEvent) -> FinishCause | None:

@@ -51,6 +51,10 @@ class ModelFormats(msgspec.Struct, frozen=True, kw_only=True):
                 kept.update(candidate.kept_tokens)
         return tuple(sorted(kept))
 
+    def format_of(self, reader: Reader) -> ToolFormat | None:
+        """Return the format that a reader of `tool_reader` reads by now."""
+        return reader.tool_format if isinstance(reader, DecidingReader) else self.tool_format
+
     def tool_reader(self, tools: Sequence[Tool], new_id: CallIds) -> Reader:
         """Make the reader of one answer's calls."""
         if self.tool_format is not None:
@@ -145,7 +149,7 @@ class DecidingReader:
             for marker in candidate.opening_markers
             if marker
         }
-        fallback = candidates.get(FALLBACK)
+        self.tool_format = fallback = candidates.get(FALLBACK)
         self._reader = None if fallback is None else fallback.reader(tools, new_id)
         self._decided = not self._by_marker
         self._held = ""
@@ -183,7 +187,8 @@ class DecidingReader:
         if self._reader is not None:
             events += self._reader.finish()
         self._decided = True
-        self._reader = self._by_marker[marker].reader(self._tools, self._new_id)
+        self.tool_format = self._by_marker[marker]
+        self._reader = self.tool_format.reader(self._tools, self._new_id)
         return events + self._reader.feed(text[at:])
 
     def _pass_on(self, text: str) -> list[FormatEvent]:

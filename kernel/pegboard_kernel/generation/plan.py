@@ -8,7 +8,7 @@ import msgspec
 from pegboard_contracts.conversation import Conversation, Message, TextPart, Tool
 from pegboard_contracts.engine import EngineInfo, Submission
 from pegboard_contracts.errors import ApiError, invalid_request, not_supported
-from pegboard_contracts.formats import ToolFormat, new_call_id
+from pegboard_contracts.formats import Reader, ToolFormat, new_call_id
 from pegboard_contracts.generation import Constraint, GenerationRequest, Sampling
 from pegboard_contracts.models import ModelEntry
 
@@ -18,6 +18,7 @@ from pegboard_kernel.generation.answer import Answer
 from pegboard_kernel.generation.binding import Binding
 from pegboard_kernel.generation.format_choice import FALLBACK, ModelFormats
 from pegboard_kernel.generation.guarantees import Guarantee, Guarantees
+from pegboard_kernel.generation.mending import Mend, MendingReader
 
 _PLAIN_SAMPLING = Sampling(
     temperature=1.0,
@@ -38,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     prompt: Prepared
+    formats: ModelFormats
     sampling: Sampling
     max_output_tokens: int
     guarantee: Guarantee
@@ -46,6 +48,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     last_text: str
     closing_marker: str
     block_end: str
+
+    def mend(self, calls: MendingReader, least: int) -> Mend | None:
+        """Say how a call that is broken goes on; see `MendingReader.mend`."""
+        tool_format = self.formats.format_of(calls.reader)
+        return None if tool_format is None else calls.mend(tool_format, self.tools, least)
 
     def submission(
         self,
@@ -112,6 +119,7 @@ async def make_plan(
     prompt = await prepare(request, pair, formats)
     return Plan(
         prompt=prompt,
+        formats=formats,
         sampling=merged_sampling(request.sampling, info.sampling),
         max_output_tokens=_output_limit(request, entry, info, len(prompt.ids)),
         guarantee=guarantee,
@@ -135,12 +143,20 @@ def new_answer(
         binding = Binding(plan.guarantee.constraint, reasoning_format, opened=opened)
     answer = Answer(
         reasoning=reasoning,
-        calls=formats.tool_reader(plan.tools, new_call_id) if plan.tools else None,
+        calls=_call_reader(plan, formats),
         stops=request.stop,
         single_call=not request.parallel_tool_calls,
         budget_tokens=request.reasoning.budget_tokens if plan.closing_marker else None,
     )
     return answer, binding
+
+
+def _call_reader(plan: Plan, formats: ModelFormats) -> Reader | None:
+    if not plan.tools:
+        return None
+    if plan.guarantee.constraint is not None:
+        return formats.tool_reader(plan.tools, new_call_id)
+    return MendingReader(lambda new_id: formats.tool_reader(plan.tools, new_id))
 
 
 def offered_tools(request: GenerationRequest) -> tuple[Tool, ...]:
