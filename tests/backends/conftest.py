@@ -47,7 +47,7 @@ def describe_smollm2(
 
     def describe(
         context_tokens: int | None = None,
-        **options: Any,  # noqa: ANN401 - the catalogue's options are JSON
+        **options: Any,
     ) -> EngineDescription:
         order = EngineOrder(
             model="smollm2",
@@ -82,7 +82,7 @@ def open_engine(describe_smollm2: Callable[..., EngineDescription]) -> Iterator[
 
     def open_one(
         context_tokens: int | None = None,
-        **options: Any,  # noqa: ANN401 - the catalogue's options are JSON
+        **options: Any,
     ) -> Engine:
         description = describe_smollm2(context_tokens, **options)
         opened.append(_backend().open_engine(description.options))

@@ -69,7 +69,7 @@ def test_a_string_streams_as_soon_as_it_is_one() -> None:
     assert fragments == ['"12 pegs', " here"]
 
 
-def _types(schema: Any, **root: Any) -> set[str]:  # noqa: ANN401 - any JSON is a schema to a client
+def _types(schema: Any, **root: Any) -> set[str]:
     tool = Tool(name="f", parameters={"properties": {"a": schema}, **root})
     return set(argument_types(tool, "a"))
 

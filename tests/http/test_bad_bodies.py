@@ -121,7 +121,7 @@ def test_nothing_rejected_is_echoed(wire: Wire) -> None:
 ODD: list[Any] = [None, True, -1, 2**70, 0.5, "", "x", "\ud83d", [], {}, [None], {"a": {}}, [[]]]
 
 
-def mutated(random_: random.Random, value: Any) -> Any:  # noqa: ANN401 - any JSON
+def mutated(random_: random.Random, value: Any) -> Any:
     """Damage one place of a body."""
     if random_.random() < 0.25 or not isinstance(value, dict | list) or not value:
         return random_.choice(ODD)

@@ -105,7 +105,7 @@ LIMITS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("given", "param"), LIMITS, ids=range(len(LIMITS)))
-def test_inputs_out_of_bounds_are_refused(embedding_url: str, given: Any, param: str) -> None:  # noqa: ANN401 - JSON
+def test_inputs_out_of_bounds_are_refused(embedding_url: str, given: Any, param: str) -> None:
     response = post(embedding_url, "/v1/embeddings", input=given)
     assert response.status_code == 422
     assert not param or error(response)["param"] == param

@@ -53,7 +53,7 @@ def sdk(scripted_server: Callable[..., str]) -> Iterator[OpenAI]:
         yield client
 
 
-def said(text: str) -> Any:  # noqa: ANN401 - messages are typed dicts
+def said(text: str) -> Any:
     return [{"role": "user", "content": text}]
 
 

@@ -90,7 +90,7 @@ def test_c95_unknown_urls_and_wrong_methods_are_json(url: str) -> None:
 
 
 def test_bodies_above_the_limit_are_refused_declared_or_in_chunks(url: str) -> None:
-    def chunks() -> Any:  # noqa: ANN401 - an iterator of bytes
+    def chunks() -> Any:
         yield from [b" " * 2**19] * 3
 
     for content in (b" " * (2**20 + 1), chunks()):
@@ -189,7 +189,7 @@ def test_with_a_key_other_machines_are_answered(start_server: StartServer) -> No
     assert "without an API key" not in server.log()
 
 
-def mutated(random_: random.Random, value: Any) -> Any:  # noqa: ANN401 - any JSON
+def mutated(random_: random.Random, value: Any) -> Any:
     odd: list[Any] = [None, True, -1, 2**70, 0.5, "", "x", "\ud83d", [], {}, [None], [[]]]
     if random_.random() < 0.25 or not isinstance(value, dict | list) or not value:
         return random_.choice(odd)

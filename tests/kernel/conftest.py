@@ -27,7 +27,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 def build(site: Site, tmp_path: Path) -> Build:
     """Build an application of the site's plugins alone; the guards are disabled by name."""
 
-    def build(*, disabled: tuple[str, ...] = (), **changes: Any) -> Application:  # noqa: ANN401 - settings
+    def build(*, disabled: tuple[str, ...] = (), **changes: Any) -> Application:
         changes |= {
             "data_dir": tmp_path / "data",
             "disabled": ("body_limit", "network_guard", *disabled),

@@ -91,10 +91,10 @@ class Runtime:
     directory: Directory
     generator: PathGenerator
 
-    def stream(self, text: str, **fields: Any) -> AsyncGenerator[GenerationEvent, None]:  # noqa: ANN401 - the request's fields
+    def stream(self, text: str, **fields: Any) -> AsyncGenerator[GenerationEvent, None]:
         return self.generator.generate(request(text, **fields))
 
-    async def ask(self, text: str, **fields: Any) -> Heard:  # noqa: ANN401 - the request's fields
+    async def ask(self, text: str, **fields: Any) -> Heard:
         return Heard([event async for event in self.stream(text, **fields)])
 
     async def inspect(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Runtime:
         return list((await self.inspect())["requests"])
 
 
-def request(text: str, tools: tuple[Tool, ...] = (), **fields: Any) -> GenerationRequest:  # noqa: ANN401 - the request's fields
+def request(text: str, tools: tuple[Tool, ...] = (), **fields: Any) -> GenerationRequest:
     """Ask with one user message."""
     message = Message(role="user", content=(TextPart(text),))
     asked: dict[str, Any] = {
@@ -119,7 +119,7 @@ async def serving(
     folder: Path,
     script: Mapping[str, Any],
     plugins: Board | None = None,
-    **settings: Any,  # noqa: ANN401 - the settings' fields
+    **settings: Any,
 ) -> AsyncGenerator[Runtime, None]:
     """Load a script as the model `scripted`; its children are gone at the end."""
     path = folder / "script.json"

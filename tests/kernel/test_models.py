@@ -26,13 +26,13 @@ def catalogue(folder: Path, *models: object, **changes: object) -> Path:
     return path
 
 
-def scripted(folder: Path, name: str, **script: Any) -> str:  # noqa: ANN401 - the script's keys
+def scripted(folder: Path, name: str, **script: Any) -> str:
     path = folder / f"{name}.json"
     path.write_text(json.dumps(script))
     return f"scripted:{path}"
 
 
-def directory(folder: Path, **settings: Any) -> Directory:  # noqa: ANN401 - the settings' fields
+def directory(folder: Path, **settings: Any) -> Directory:
     made = Settings.model_validate({"data_dir": folder} | settings)
     one = Directory(made, board())
     one.register_specs()

@@ -38,7 +38,7 @@ class Answer:
         return {k.decode(): v.decode("latin-1") for k, v in self.messages[0]["headers"]}
 
     @property
-    def body(self) -> Any:  # noqa: ANN401 - any JSON
+    def body(self) -> Any:
         return json.loads(b"".join(m.get("body", b"") for m in self.messages))
 
     @property

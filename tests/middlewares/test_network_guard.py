@@ -216,7 +216,7 @@ def test_repeated_failures_are_throttled_and_a_good_key_ends_it(
     info = ServerInfo(version="1", host="", port=1, data_dir=Path(), api_keys=("k",))
     app = NetworkGuardMiddleware(endpoint, info, Settings(), clock=lambda: now[0])
 
-    def knock(key: str, client: tuple[str, int] = REMOTE) -> Any:  # noqa: ANN401 - an Answer
+    def knock(key: str, client: tuple[str, int] = REMOTE) -> Any:
         return ask(app, headers=[LOCAL, bearer(key)], client=client)
 
     for _ in range(10):

@@ -22,17 +22,17 @@ AGES = {
 
 
 @pytest.fixture(scope="module")
-def check(scripted_server: ScriptedServer) -> Any:  # noqa: ANN401 - a function
+def check(scripted_server: ScriptedServer) -> Any:
     url = scripted_server(SCRIPT)
 
-    def post(**body: Any) -> tuple[int, dict[str, Any]]:  # noqa: ANN401 - JSON
+    def post(**body: Any) -> tuple[int, dict[str, Any]]:
         response = httpx.post(f"{url}/v1/structured_outputs/check", json=body, timeout=30)
         return response.status_code, response.json()
 
     return post
 
 
-def test_a_schema_tells_what_is_enforced_and_shows_an_answer(check: Any) -> None:  # noqa: ANN401
+def test_a_schema_tells_what_is_enforced_and_shows_an_answer(check: Any) -> None:
     status, told = check(kind="json_schema", value=AGES, model="scripted")
     assert status == 200
     assert told["constraint"]["kind"] == "ebnf"
@@ -52,7 +52,7 @@ def test_a_schema_tells_what_is_enforced_and_shows_an_answer(check: Any) -> None
     assert told["compile_ms"] >= 0
 
 
-def test_without_a_model_nothing_is_timed(check: Any) -> None:  # noqa: ANN401
+def test_without_a_model_nothing_is_timed(check: Any) -> None:
     status, told = check(response_format={"type": "json_object"})
     assert (status, told["model"], told["compile_ms"]) == (200, None, None)
     assert json.loads(told["example"]) == {}
@@ -63,7 +63,7 @@ def test_without_a_model_nothing_is_timed(check: Any) -> None:  # noqa: ANN401
     ("kind", "value", "example"),
     [("choice", ["yes", "no"], "yes"), ("regex", "ab{2}c?", "abb")],
 )
-def test_every_kind_can_be_checked(check: Any, kind: str, value: object, example: str) -> None:  # noqa: ANN401
+def test_every_kind_can_be_checked(check: Any, kind: str, value: object, example: str) -> None:
     status, told = check(kind=kind, value=value)
     assert (status, told["example"]) == (200, example)
 
@@ -81,7 +81,7 @@ def test_every_kind_can_be_checked(check: Any, kind: str, value: object, example
     ],
 )
 def test_what_cannot_be_checked_is_refused(
-    check: Any,  # noqa: ANN401 - a function
+    check: Any,
     body: dict[str, Any],
     status: int,
     code: str | None,

@@ -7,7 +7,7 @@ from typing import Any
 from pegboard_contracts.conversation import Tool
 
 
-def tool(name: str, description: str, *required: str, **properties: Any) -> Tool:  # noqa: ANN401 - schemas
+def tool(name: str, description: str, *required: str, **properties: Any) -> Tool:
     """Describe a function; all properties are required unless some are named."""
     parameters = {
         "type": "object",
@@ -17,7 +17,7 @@ def tool(name: str, description: str, *required: str, **properties: Any) -> Tool
     return Tool(name=name, description=description, parameters=parameters)
 
 
-def text(description: str = "", **more: Any) -> dict[str, Any]:  # noqa: ANN401 - schemas
+def text(description: str = "", **more: Any) -> dict[str, Any]:
     return {"type": "string", **({"description": description} if description else {}), **more}
 
 
