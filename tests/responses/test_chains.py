@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import signal
+from pathlib import Path
 
-Say = Callable[[dict[str, Any]], str]
+import httpx
+
+from tests.responses.api import WEATHER, Api, Serve, StartServer, text_of
 
 
-def test_c42_a_chain_remembers_every_turn(api: Any) -> None:
+def test_c42_a_chain_remembers_every_turn(api: Api) -> None:
     previous = None
     for text in ("first-turn", "second-turn", "third-turn"):
         made = api.create(input=text, previous_response_id=previous, instructions=f"be {text}")
@@ -19,7 +21,7 @@ def test_c42_a_chain_remembers_every_turn(api: Any) -> None:
     assert made["previous_response_id"] is not None
 
 
-def test_a_descendant_keeps_its_history_when_an_ancestor_is_deleted(api: Any) -> None:
+def test_a_descendant_keeps_its_history_when_an_ancestor_is_deleted(api: Api) -> None:
     root = api.create(input="root-text")
     child = api.create(input="child-text", previous_response_id=root["id"])
     api.http.delete(f"/v1/responses/{root['id']}")
@@ -29,16 +31,16 @@ def test_a_descendant_keeps_its_history_when_an_ancestor_is_deleted(api: Any) ->
     assert (status, error["code"]) == (400, "previous_response_not_found")
 
 
-def test_a_tool_loop_goes_on_through_a_chain(api: Any, weather: dict[str, Any]) -> None:
-    made = api.create(input="weather", tools=[weather])
+def test_a_tool_loop_goes_on_through_a_chain(api: Api) -> None:
+    made = api.create(input="weather", tools=[WEATHER])
     call = made["output"][-1]
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
-    again = api.create(input=[output], tools=[weather], previous_response_id=made["id"])
+    again = api.create(input=[output], tools=[WEATHER], previous_response_id=made["id"])
     assert again["status"] == "completed"
     assert "sunny" in api.prompts()[-1]
 
 
-def test_c43_store_false_keeps_nothing(api: Any, say: Say) -> None:
+def test_c43_store_false_keeps_nothing(api: Api) -> None:
     made = api.create(input="hi", store=False)
     assert made["store"] is False
     assert api.status(made["id"]) == 404
@@ -46,10 +48,10 @@ def test_c43_store_false_keeps_nothing(api: Any, say: Say) -> None:
     assert (status, error["code"]) == (400, "previous_response_not_found")
     replayed = [{"role": "user", "content": "hi"}, *made["output"]]
     again = api.create(input=[*replayed, {"role": "user", "content": "more"}], store=False)
-    assert say(again) == "more"
+    assert text_of(again) == "more"
 
 
-def test_items_are_found_by_reference(api: Any) -> None:
+def test_items_are_found_by_reference(api: Api) -> None:
     made = api.create(input="referenced-text")
     (message,) = made["output"]
     api.create(
@@ -60,7 +62,7 @@ def test_items_are_found_by_reference(api: Any) -> None:
     assert "referenced-text" in api.prompts()[-1]
 
 
-def test_a_conversation_is_read_and_appended(api: Any) -> None:
+def test_a_conversation_is_read_and_appended(api: Api) -> None:
     body = {"items": [{"role": "user", "content": "from-the-start"}], "metadata": {"a": "b"}}
     made = api.post("/v1/conversations", **body).json()
     assert (made["object"], made["metadata"]) == ("conversation", {"a": "b"})
@@ -74,7 +76,7 @@ def test_a_conversation_is_read_and_appended(api: Any) -> None:
     assert len({item["id"] for item in items}) == len(items)
 
 
-def test_any_conversation_id_begins_on_its_first_turn(api: Any) -> None:
+def test_any_conversation_id_begins_on_its_first_turn(api: Api) -> None:
     assert api.http.get("/v1/conversations/my-own").status_code == 404
     api.create(input="hello", conversation="my-own", store=False)
     assert api.http.get("/v1/conversations/my-own").status_code == 404
@@ -85,7 +87,7 @@ def test_any_conversation_id_begins_on_its_first_turn(api: Any) -> None:
     assert len(api.http.get("/v1/conversations/my-own/items").json()["data"]) == 2
 
 
-def test_a_response_of_a_conversation_can_be_chained(api: Any) -> None:
+def test_a_response_of_a_conversation_can_be_chained(api: Api) -> None:
     api.create(input="one-of-three", conversation="chained")
     second = api.create(input="two-of-three", conversation="chained")
     api.create(input="three", previous_response_id=second["id"])
@@ -94,7 +96,7 @@ def test_a_response_of_a_conversation_can_be_chained(api: Any) -> None:
     assert prompt.count("two-of-three") == 2  # said and echoed
 
 
-def test_conversations_and_their_items_are_edited(api: Any) -> None:
+def test_conversations_and_their_items_are_edited(api: Api) -> None:
     made = api.post("/v1/conversations").json()
     path = f"/v1/conversations/{made['id']}"
     added = api.post(f"{path}/items", items=[{"role": "user", "content": "x"}] * 2).json()
@@ -112,7 +114,7 @@ def test_conversations_and_their_items_are_edited(api: Any) -> None:
         assert api.http.request(method, path, json={}).status_code == 404
 
 
-def test_disabled_stores_answer_400(serve: Any) -> None:
+def test_disabled_stores_answer_400(serve: Serve) -> None:
     api = serve("--responses-store-max-entries", "0", "--conversation-store-max-entries", "0")
     made = api.create(input="hi")
     path = f"/v1/responses/{made['id']}"
@@ -129,7 +131,7 @@ def test_disabled_stores_answer_400(serve: Any) -> None:
         assert "-store-max-entries" in response.json()["error"]["message"]
 
 
-def test_state_belongs_to_its_key(serve: Any) -> None:
+def test_state_belongs_to_its_key(serve: Serve) -> None:
     api = serve("--api-key", "one", "--api-key", "two")
     mine, other = ({"authorization": f"Bearer {key}"} for key in ("one", "two"))
     body = {"model": "scripted", "input": "secret"}
@@ -143,11 +145,7 @@ def test_state_belongs_to_its_key(serve: Any) -> None:
     assert api.http.post("/v1/responses", json=chained, headers=other).status_code == 400
 
 
-def test_c42_sqlite_keeps_responses_over_a_kill(start_server: Any, tmp_path: Any) -> None:
-    import signal
-
-    import httpx
-
+def test_c42_sqlite_keeps_responses_over_a_kill(start_server: StartServer, tmp_path: Path) -> None:
     script = {"default": {"echo": True}, "rules": [
         {"match": "slow", "pieces": ["x "], "repeat": 2000, "delay_ms": 20}]}  # fmt: skip
     flags = ("--store", "sqlite", "--data-dir", str(tmp_path / "state"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-Say = Callable[[dict[str, Any]], str]
+from tests.responses.api import Api
+
 COMPACT = "/v1/responses/compact"
 LONG = "long " * 40
 
@@ -29,7 +29,7 @@ def opened(item: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def test_older_turns_become_one_item_that_is_replayed(api: Any) -> None:
+def test_older_turns_become_one_item_that_is_replayed(api: Api) -> None:
     made = api.post(COMPACT, model="scripted", input=history(8), keep_tokens=100).json()
     assert made["object"] == "response.compaction"
     assert isinstance(made["created_at"], int)
@@ -53,7 +53,7 @@ def test_older_turns_become_one_item_that_is_replayed(api: Any) -> None:
     assert api.status(made["id"]) == 404
 
 
-def test_c55_a_codex_history_is_compacted(api: Any) -> None:
+def test_c55_a_codex_history_is_compacted(api: Api) -> None:
     made = api.post(
         COMPACT,
         model="scripted",
@@ -73,7 +73,7 @@ def test_c55_a_codex_history_is_compacted(api: Any) -> None:
     assert [item["type"] for item in made.json()["output"]].count("compaction") == 1
 
 
-def test_a_call_is_never_parted_from_its_output(api: Any) -> None:
+def test_a_call_is_never_parted_from_its_output(api: Api) -> None:
     items = history(3)
     for number in range(4):
         call = {"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}"}
@@ -104,7 +104,7 @@ def test_a_call_is_never_parted_from_its_output(api: Any) -> None:
         ("invalid_value", {"max_output_tokens": 16385}),
     ],
 )  # fmt: skip
-def test_what_cannot_be_compacted_is_400(api: Any, code: str, fields: dict[str, Any]) -> None:
+def test_what_cannot_be_compacted_is_400(api: Api, code: str, fields: dict[str, Any]) -> None:
     status, error = api.refused(COMPACT, **{"input": history(4), **fields})
     assert (status, error["code"]) == (400, code)
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_compacted_is_400(api: Any, code: str, fields: dict[str, 
         base64.urlsafe_b64encode(b"[" * 100_000).decode(),
     ],
 )
-def test_malformed_compaction_items_are_400(api: Any, content: str) -> None:
+def test_malformed_compaction_items_are_400(api: Api, content: str) -> None:
     item = {"type": "compaction", "encrypted_content": content}
     for path in ("/v1/responses", "/v1/responses/input_tokens", COMPACT):
         status, error = api.refused(path, input=[item, {"role": "user", "content": "x"}])
@@ -130,13 +130,13 @@ def management(threshold: int) -> list[dict[str, Any]]:
     return [{"type": "compaction", "compact_threshold": threshold}]
 
 
-def test_below_the_threshold_nothing_is_compacted(api: Any) -> None:
+def test_below_the_threshold_nothing_is_compacted(api: Api) -> None:
     made = api.create(input=history(2), context_management=management(1500))
     assert [item["type"] for item in made["output"]] == ["message"]
     assert "compaction" not in made["usage"]
 
 
-def test_an_automatic_compaction_is_told_counted_and_chained(api: Any) -> None:
+def test_an_automatic_compaction_is_told_counted_and_chained(api: Api) -> None:
     items = [*history(8), {"role": "user", "content": "go on"}]
     counted = api.post("/v1/responses/input_tokens", model="scripted", input=items).json()
     events = api.stream(input=items, context_management=management(500))
@@ -163,14 +163,14 @@ def test_an_automatic_compaction_is_told_counted_and_chained(api: Any) -> None:
     assert "go on" in prompt
 
 
-def test_without_room_for_output_the_history_is_compacted(api: Any) -> None:
+def test_without_room_for_output_the_history_is_compacted(api: Api) -> None:
     items = [*history(19), {"role": "user", "content": "go on " * 220}]
     assert api.refused(input=items)[1]["code"] == "context_length_exceeded"
     made = api.create(input=items, context_management=management(100_000))
     assert made["output"][0]["type"] == "compaction"
 
 
-def test_a_failing_compaction_is_an_http_error_in_front_and_a_failed_job_behind(api: Any) -> None:
+def test_a_failing_compaction_is_an_http_error_in_front_and_a_failed_job_behind(api: Api) -> None:
     body: dict[str, Any] = {"input": "w " * 1000, "context_management": management(10)}
     for streamed in (False, True):
         status, error = api.refused(**body, stream=streamed)
@@ -179,7 +179,7 @@ def test_a_failing_compaction_is_an_http_error_in_front_and_a_failed_job_behind(
     assert (made["status"], made["error"]["code"]) == ("failed", "invalid_prompt")
 
 
-def test_a_job_compacts_by_itself(api: Any) -> None:
+def test_a_job_compacts_by_itself(api: Api) -> None:
     items = [*history(8), {"role": "user", "content": "go on"}]
     made = api.ended(
         api.create(input=items, context_management=management(500), background=True)["id"]

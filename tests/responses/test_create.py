@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-Say = Callable[[dict[str, Any]], str]
+from tests.responses.api import WEATHER, Api, Serve, text_of
 
 
-def test_a_string_is_answered_and_kept(api: Any, say: Say) -> None:
+def test_a_string_is_answered_and_kept(api: Api) -> None:
     made = api.create(input="hello there")
-    assert (made["status"], say(made)) == ("completed", "hello there")
+    assert (made["status"], text_of(made)) == ("completed", "hello there")
     assert made["usage"]["total_tokens"] == (
         made["usage"]["input_tokens"] + made["usage"]["output_tokens"]
     )
@@ -20,7 +19,7 @@ def test_a_string_is_answered_and_kept(api: Any, say: Say) -> None:
     assert api.get(made["id"]) == made
 
 
-def test_every_path_works_without_v1(api: Any) -> None:
+def test_every_path_works_without_v1(api: Api) -> None:
     made = api.post("/responses", model="scripted", input="a b").json()
     path = f"/responses/{made['id']}"
     assert api.http.get(path).json() == made
@@ -32,7 +31,7 @@ def test_every_path_works_without_v1(api: Any) -> None:
     assert api.http.get(path).status_code == 404
 
 
-def test_c45_null_equals_absent_for_every_optional_field(api: Any, say: Say) -> None:
+def test_c45_null_equals_absent_for_every_optional_field(api: Api) -> None:
     optional = [
         "background", "chat_template_kwargs", "context_management", "conversation",
         "frequency_penalty", "include", "instructions", "max_output_tokens", "max_tool_calls",
@@ -41,30 +40,28 @@ def test_c45_null_equals_absent_for_every_optional_field(api: Any, say: Say) -> 
         "store", "stream", "stream_options", "temperature", "text", "tool_choice", "tools",
         "top_logprobs", "top_p", "truncation", "user", "lora_path", "lora_alpha",
     ]  # fmt: skip
-    made = api.create(
-        input=[
-            {"type": "message", "id": None, "role": "user", "content": "hi", "status": None},
-            {
-                "type": "reasoning",
-                "id": None,
-                "summary": [],
-                "content": None,
-                "encrypted_content": None,
-            },
-            {"role": "user", "content": "again"},
-        ],
-        **dict.fromkeys(optional),
-    )
-    assert say(made) == "again"
+    items: list[dict[str, Any]] = [
+        {"type": "message", "id": None, "role": "user", "content": "hi", "status": None},
+        {
+            "type": "reasoning",
+            "id": None,
+            "summary": [],
+            "content": None,
+            "encrypted_content": None,
+        },
+        {"role": "user", "content": "again"},
+    ]
+    made = api.create(input=items, **dict.fromkeys(optional))
+    assert text_of(made) == "again"
 
 
 @pytest.mark.parametrize("field", ["model", "input"])
-def test_c45_null_for_what_is_required_names_the_field(api: Any, field: str) -> None:
+def test_c45_null_for_what_is_required_names_the_field(api: Api, field: str) -> None:
     status, error = api.refused(**{"input": "x", field: None})
     assert (status, error["param"]) == (400, field)
 
 
-def test_c44_assistant_history_without_ids_is_taken(api: Any) -> None:
+def test_c44_assistant_history_without_ids_is_taken(api: Api) -> None:
     api.create(
         input=[
             {"role": "system", "content": "S"},
@@ -80,7 +77,7 @@ def test_c44_assistant_history_without_ids_is_taken(api: Any) -> None:
     assert places == sorted(places)
 
 
-def test_c46_developer_and_late_system_messages_reach_the_prompt(api: Any) -> None:
+def test_c46_developer_and_late_system_messages_reach_the_prompt(api: Api) -> None:
     api.create(
         instructions="I1",
         input=[
@@ -96,7 +93,7 @@ def test_c46_developer_and_late_system_messages_reach_the_prompt(api: Any) -> No
     assert (status, error["param"]) == (400, "input.0.role")
 
 
-def test_c47_tool_output_as_an_array_of_parts(api: Any) -> None:
+def test_c47_tool_output_as_an_array_of_parts(api: Api) -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "shot", "arguments": "{}"}
     parts = [
         {"type": "input_text", "text": "first"},
@@ -109,7 +106,8 @@ def test_c47_tool_output_as_an_array_of_parts(api: Any) -> None:
     )
     prompt = api.prompts()[-1]
     assert prompt.index("first") < prompt.index("second") < prompt.index("kept")
-    for output in ("", []):
+    outputs: list[Any] = ["", []]
+    for output in outputs:
         out = {"type": "function_call_output", "call_id": "c1", "output": output}
         api.create(input=[user, call, out])
     image = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
@@ -128,18 +126,18 @@ def test_c47_tool_output_as_an_array_of_parts(api: Any) -> None:
         "image_generation", "mcp", "custom", "apply_patch", "function_shell", "namespace",
     ],
 )  # fmt: skip
-def test_c49_hosted_tools_are_refused_by_name(api: Any, kind: str) -> None:
+def test_c49_hosted_tools_are_refused_by_name(api: Api, kind: str) -> None:
     status, error = api.refused(input="hi", tools=[{"type": kind, "name": "n"}])
     assert (status, error["type"]) == (400, "invalid_request_error")
     assert kind in error["message"]
     assert error["param"] == "tools.0.type"
 
 
-def test_c49_unsupported_tools_can_be_left_out(serve: Any, weather: dict[str, Any]) -> None:
+def test_c49_unsupported_tools_can_be_left_out(serve: Serve) -> None:
     api = serve("--compat", "codex")
-    inner = {**weather, "name": "inner_tool"}
+    inner = {**WEATHER, "name": "inner_tool"}
     tools = [
-        weather,
+        WEATHER,
         {"type": "web_search"},
         {"type": "custom", "name": "apply_patch"},
         {"type": "namespace", "name": "space", "tools": [inner]},
@@ -153,7 +151,7 @@ def test_c49_unsupported_tools_can_be_left_out(serve: Any, weather: dict[str, An
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_c52_a_length_stop_is_incomplete(api: Any, streamed: bool) -> None:
+def test_c52_a_length_stop_is_incomplete(api: Api, streamed: bool) -> None:
     body = {"input": "essay", "max_output_tokens": 5}
     if streamed:
         last = api.stream(**body)[-1]
@@ -168,33 +166,33 @@ def test_c52_a_length_stop_is_incomplete(api: Any, streamed: bool) -> None:
     assert made["usage"]["output_tokens"] == 5
 
 
-def test_c52_cut_thinking_has_no_empty_message(api: Any) -> None:
+def test_c52_cut_thinking_has_no_empty_message(api: Api) -> None:
     made = api.create(input="think", max_output_tokens=2)
     assert [item["type"] for item in made["output"]] == ["reasoning"]
     assert made["usage"]["output_tokens_details"]["reasoning_tokens"] == 2
 
 
-def test_c57_truncation_is_only_disabled(api: Any) -> None:
+def test_c57_truncation_is_only_disabled(api: Api) -> None:
     status, error = api.refused(input="x", truncation="auto")
     assert (status, error["param"]) == (400, "truncation")
     status, error = api.refused(input="x " * 3000, truncation="disabled")
     assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", "input")
 
 
-def test_c58_parallel_calls_keep_their_identity(api: Any, weather: dict[str, Any]) -> None:
-    events = api.stream(input="twice", tools=[weather])
+def test_c58_parallel_calls_keep_their_identity(api: Api) -> None:
+    events = api.stream(input="twice", tools=[WEATHER])
     calls = events[-1].data["response"]["output"]
     assert len({call["id"] for call in calls}) == len({call["call_id"] for call in calls}) == 2
     done = [e.data for e in events if e.name == "response.function_call_arguments.done"]
     assert [(e["item_id"], e["arguments"]) for e in done] == [
         (call["id"], call["arguments"]) for call in calls
     ]
-    single = api.create(input="twice", tools=[weather], parallel_tool_calls=False)
+    single = api.create(input="twice", tools=[WEATHER], parallel_tool_calls=False)
     assert [item["type"] for item in single["output"]] == ["function_call"]
 
 
-def test_c60_output_and_its_replay_round_trip(api: Any, weather: dict[str, Any]) -> None:
-    made = api.create(input="weather", tools=[weather])
+def test_c60_output_and_its_replay_round_trip(api: Api) -> None:
+    made = api.create(input="weather", tools=[WEATHER])
     assert [item["type"] for item in made["output"]] == ["reasoning", "message", "function_call"]
     part = made["output"][1]["content"][0]
     assert (part["annotations"], part["logprobs"]) == ([], [])
@@ -202,16 +200,20 @@ def test_c60_output_and_its_replay_round_trip(api: Any, weather: dict[str, Any])
     call = made["output"][-1]
     answer = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
     again = api.create(
-        input=[{"role": "user", "content": "weather"}, *made["output"], answer], tools=[weather]
+        input=[{"role": "user", "content": "weather"}, *made["output"], answer], tools=[WEATHER]
     )
     assert again["status"] == "completed"
     assert "sunny" in api.prompts()[-1]
 
 
-def test_reasoning_is_replayed_sealed_too(api: Any) -> None:
+def test_reasoning_is_replayed_sealed_too(api: Api) -> None:
     made = api.create(input="think", store=False, include=["reasoning.encrypted_content"])
     reasoning, message = made["output"]
-    bare = {"type": "reasoning", "summary": [], "encrypted_content": reasoning["encrypted_content"]}
+    bare: dict[str, Any] = {
+        "type": "reasoning",
+        "summary": [],
+        "encrypted_content": reasoning["encrypted_content"],
+    }
     asked = {"role": "user", "content": "think"}
     again = {"role": "user", "content": "more"}
     counts = [
@@ -259,7 +261,7 @@ def test_reasoning_is_replayed_sealed_too(api: Any) -> None:
         ("input.0.id", {"input": [{"type": "item_reference", "id": "msg_nobody"}]}),
     ],
 )  # fmt: skip
-def test_bad_fields_are_400_with_their_path(api: Any, param: str, fields: dict[str, Any]) -> None:
+def test_bad_fields_are_400_with_their_path(api: Api, param: str, fields: dict[str, Any]) -> None:
     status, error = api.refused(**{"input": "x", **fields})
     assert status == 400, error
     assert (error["param"] or "").startswith(param), error
@@ -270,44 +272,44 @@ def test_bad_fields_are_400_with_their_path(api: Any, param: str, fields: dict[s
     "body",
     [b"{", b"[]", b'"x"', b"\xff", b'{"model":"scripted","input":' + b"[" * 10_000],
 )
-def test_bodies_that_are_no_request_are_400(api: Any, body: bytes) -> None:
+def test_bodies_that_are_no_request_are_400(api: Api, body: bytes) -> None:
     for path in ("", "/compact", "/input_tokens"):
         response = api.http.post(f"/v1/responses{path}", content=body)
         assert response.status_code == 400, response.text
 
 
-def test_formats_exclude_each_other(api: Any) -> None:
+def test_formats_exclude_each_other(api: Api) -> None:
     status, _ = api.refused(
         input="x", text={"format": {"type": "text"}}, response_format={"type": "text"}
     )
     assert status == 400
 
 
-def test_previous_and_conversation_exclude_each_other(api: Any) -> None:
+def test_previous_and_conversation_exclude_each_other(api: Api) -> None:
     status, _ = api.refused(input="x", previous_response_id="a", conversation="b")
     assert status == 400
 
 
-def test_tool_choice_is_repeated_in_its_form(api: Any, weather: dict[str, Any]) -> None:
+def test_tool_choice_is_repeated_in_its_form(api: Api) -> None:
     for sent, echoed in (
         ("none", "none"),
         ({"type": "allowed_tools", "mode": "auto", "tools": [
             {"type": "function", "name": "get_weather"}]}, None),
     ):  # fmt: skip
-        made = api.create(input="hi", tools=[weather], tool_choice=sent)
+        made = api.create(input="hi", tools=[WEATHER], tool_choice=sent)
         assert made["tool_choice"] == (echoed or sent)
     nested = {"type": "function", "function": {"name": "get_weather"}}
-    made = api.create(input="weather", tools=[weather], tool_choice=nested)
+    made = api.create(input="weather", tools=[WEATHER], tool_choice=nested)
     assert made["tool_choice"] == {"type": "function", "name": "get_weather"}
 
 
-def test_sampling_and_limits_reach_the_engine(api: Any) -> None:
+def test_sampling_and_limits_reach_the_engine(api: Api) -> None:
     api.create(input="q", temperature=0, top_p=0.5, seed=7, top_k=3, stop=["zzz"])
     sampling = api.http.get("/debug/scripted/scripted").json()["requests"][-1]["sampling"]
     assert (sampling["temperature"], sampling["seed"], sampling["top_k"]) == (0, 7, 3)
 
 
-def test_input_items_are_listed_in_pages(api: Any) -> None:
+def test_input_items_are_listed_in_pages(api: Api) -> None:
     texts = ["a", "b", "c"]
     made = api.create(input=[{"role": "user", "content": text} for text in texts])
     path = f"/v1/responses/{made['id']}/input_items"
@@ -322,13 +324,13 @@ def test_input_items_are_listed_in_pages(api: Any) -> None:
         assert api.http.get(path, params=bad).status_code == 400
 
 
-def test_plain_get_asks_for_an_upgrade(api: Any) -> None:
+def test_plain_get_asks_for_an_upgrade(api: Api) -> None:
     response = api.http.get("/v1/responses")
     assert response.status_code == 426
     assert response.json()["error"]["code"] == "upgrade_required"
 
 
-def test_unknown_models_are_404(api: Any) -> None:
+def test_unknown_models_are_404(api: Api) -> None:
     for path in ("", "/input_tokens", "/compact"):
         status, error = api.refused(f"/v1/responses{path}", model="absent", input="x y")
         assert (status, error["code"]) == (404, "model_not_found")

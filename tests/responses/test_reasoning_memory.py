@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.responses.api import Serve
+
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}:"
     "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
@@ -21,7 +23,7 @@ ANSWER = {"role": "assistant", "content": "forty two"}
 NEXT = {"role": "user", "content": "and now"}
 
 
-def test_a_bare_turn_gets_its_reasoning_back_and_an_edited_one_does_not(serve: Any) -> None:
+def test_a_bare_turn_gets_its_reasoning_back_and_an_edited_one_does_not(serve: Serve) -> None:
     api = serve(script=SCRIPT)
     api.create(input=[ASKED])
     made = api.create(input=[ASKED, ANSWER, NEXT])
@@ -30,7 +32,7 @@ def test_a_bare_turn_gets_its_reasoning_back_and_an_edited_one_does_not(serve: A
         "/v1/responses/input_tokens", model="scripted", input=[ASKED, ANSWER, NEXT]
     ).json()
     assert counted["input_tokens"] == made["usage"]["input_tokens"]
-    for edited in (
+    edits: list[dict[str, Any]] = [
         {"input": [ASKED, {**ANSWER, "content": "forty three"}, NEXT]},
         {"input": [{**ASKED, "content": "ponder it"}, ANSWER, NEXT]},
         {"input": [ASKED, ANSWER, NEXT], "prompt_cache_key": "other"},
@@ -39,12 +41,13 @@ def test_a_bare_turn_gets_its_reasoning_back_and_an_edited_one_does_not(serve: A
             "input": [ASKED, ANSWER, NEXT],
             "tools": [{"type": "function", "name": "f", "parameters": {}}],
         },
-    ):
+    ]
+    for edited in edits:
         api.create(**edited)
         assert "deep-thought" not in api.prompts()[-1], edited
 
 
-def test_nothing_is_remembered_without_a_budget_or_for_another_key(serve: Any) -> None:
+def test_nothing_is_remembered_without_a_budget_or_for_another_key(serve: Serve) -> None:
     off = serve("--reasoning-echo-max-bytes", "0", script=SCRIPT)
     off.create(input=[ASKED])
     off.create(input=[ASKED, ANSWER, NEXT])

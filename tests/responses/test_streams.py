@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import httpx
 
-Read = Callable[[str], list[Any]]
+from tests.responses.api import WEATHER, Api, Serve, events_of
 
 
-def test_a_text_climbs_the_whole_ladder(api: Any) -> None:
+def test_a_text_climbs_the_whole_ladder(api: Api) -> None:
     events = api.stream(input="one two")
     assert [event.name.removeprefix("response.") for event in events] == [
         "created",
@@ -31,8 +29,8 @@ def test_a_text_climbs_the_whole_ladder(api: Any) -> None:
     assert events[0].data["response"].keys() == final.keys()
 
 
-def test_c37_numbers_run_from_zero_and_replay_the_same(api: Any, weather: dict[str, Any]) -> None:
-    events = api.stream(input="weather", tools=[weather])
+def test_c37_numbers_run_from_zero_and_replay_the_same(api: Api) -> None:
+    events = api.stream(input="weather", tools=[WEATHER])
     numbers = [event.data["sequence_number"] for event in events]
     assert numbers == list(range(len(events)))
     response_id = events[0].data["response"]["id"]
@@ -40,7 +38,7 @@ def test_c37_numbers_run_from_zero_and_replay_the_same(api: Any, weather: dict[s
     assert api.replay(response_id, starting_after=7) == events[8:]
 
 
-def test_a_response_is_stored_before_its_terminal_event(api: Any) -> None:
+def test_a_response_is_stored_before_its_terminal_event(api: Api) -> None:
     body = {"model": "scripted", "input": "quick", "stream": True}
     for _ in range(20):
         with api.http.stream("POST", "/v1/responses", json=body) as response:
@@ -50,7 +48,7 @@ def test_a_response_is_stored_before_its_terminal_event(api: Any) -> None:
                     assert httpx.get(f"{api.url}/v1/responses/{final['id']}").json() == final
 
 
-def test_c34_a_failing_engine_is_told_in_both_shapes_and_stored(api: Any) -> None:
+def test_c34_a_failing_engine_is_told_in_both_shapes_and_stored(api: Api) -> None:
     events = api.stream(input="boom")
     assert [event.name for event in events[-2:]] == ["error", "response.failed"]
     error = events[-2].data
@@ -64,7 +62,7 @@ def test_c34_a_failing_engine_is_told_in_both_shapes_and_stored(api: Any) -> Non
     assert (status, error["type"]) == (500, "server_error")
 
 
-def test_c38_a_cancelled_stream_ends_once(api: Any, read_events: Read) -> None:
+def test_c38_a_cancelled_stream_ends_once(api: Api) -> None:
     body = {"model": "scripted", "input": "slow", "stream": True}
     with api.http.stream("POST", "/v1/responses", json=body) as response:
         chunks = response.iter_text()
@@ -76,7 +74,7 @@ def test_c38_a_cancelled_stream_ends_once(api: Any, read_events: Read) -> None:
         assert (polled["status"], polled["output"]) == ("in_progress", [])
         answer = httpx.post(f"{api.url}/v1/responses/{response_id}/cancel").json()
         text += "".join(chunks)
-    events = read_events(text)
+    events = events_of(text)
     assert events[-1].name == "response.incomplete"
     assert events[-1].data["response"] == answer
     assert answer["status"] == "cancelled"
@@ -84,7 +82,7 @@ def test_c38_a_cancelled_stream_ends_once(api: Any, read_events: Read) -> None:
     assert api.replay(response_id) == events
 
 
-def test_a_stream_that_is_not_stored_can_be_cancelled(api: Any, read_events: Read) -> None:
+def test_a_stream_that_is_not_stored_can_be_cancelled(api: Api) -> None:
     body = {"model": "scripted", "input": "slow", "stream": True, "store": False}
     with api.http.stream("POST", "/v1/responses", json=body) as response:
         chunks = response.iter_text()
@@ -93,11 +91,11 @@ def test_a_stream_that_is_not_stored_can_be_cancelled(api: Any, read_events: Rea
         assert httpx.get(f"{api.url}/v1/responses/{response_id}").status_code == 404
         httpx.post(f"{api.url}/v1/responses/{response_id}/cancel").raise_for_status()
         text += "".join(chunks)
-    assert read_events(text)[-1].data["response"]["status"] == "cancelled"
+    assert events_of(text)[-1].data["response"]["status"] == "cancelled"
     assert api.status(response_id) == 404
 
 
-def test_a_client_that_leaves_stops_its_stream(api: Any) -> None:
+def test_a_client_that_leaves_stops_its_stream(api: Api) -> None:
     body = {"model": "scripted", "input": "slow leaver", "stream": True}
     with api.http.stream("POST", "/v1/responses", json=body) as response:
         text = ""
@@ -113,9 +111,7 @@ def test_a_client_that_leaves_stops_its_stream(api: Any) -> None:
     assert replayed[-1].data["response"] == left
 
 
-def test_c39_a_running_stream_is_followed_from_where_it_was_left(
-    api: Any, read_events: Read
-) -> None:
+def test_c39_a_running_stream_is_followed_from_where_it_was_left(api: Api) -> None:
     body = {"model": "scripted", "input": "slow", "stream": True, "max_output_tokens": 30}
     followed: list[str] = []
     with api.http.stream("POST", "/v1/responses", json=body) as response:
@@ -129,11 +125,11 @@ def test_c39_a_running_stream_is_followed_from_where_it_was_left(
         follower.start()
         text += "".join(chunks)
         follower.join()
-    events = read_events(text)
-    assert read_events(followed[0]) == events[8:]
+    events = events_of(text)
+    assert events_of(followed[0]) == events[8:]
 
 
-def test_c39_odd_starts_of_a_replay(api: Any) -> None:
+def test_c39_odd_starts_of_a_replay(api: Api) -> None:
     events = api.stream(input="x")
     response_id = events[0].data["response"]["id"]
     assert api.replay(response_id, starting_after=99_999) == []
@@ -148,7 +144,7 @@ def test_c39_odd_starts_of_a_replay(api: Any) -> None:
     assert api.http.get("/v1/responses/resp_x", params={"stream": "true"}).status_code == 404
 
 
-def test_reasoning_is_told_as_the_server_is_set(serve: Any) -> None:
+def test_reasoning_is_told_as_the_server_is_set(serve: Serve) -> None:
     for kind, expected in (("summary", {"summary_text"}), ("both", {"text", "summary_text"})):
         events = serve("--reasoning-events", kind).stream(input="think")
         told = {

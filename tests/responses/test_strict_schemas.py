@@ -14,7 +14,7 @@ from openai import OpenAI
 from openai.types.responses import Response
 
 DOCUMENT = Path(__file__).with_name("data") / "openresponses.json"
-TOOL = {
+TOOL: Any = {
     "type": "function",
     "name": "get_weather",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
@@ -74,7 +74,8 @@ def validators() -> tuple[dict[str, Draft202012Validator], Draft202012Validator]
 
 
 def complaints(validator: Draft202012Validator, value: dict[str, Any]) -> list[str]:
-    return [f"{error.json_path}: {error.message[:200]}" for error in validator.iter_errors(value)]
+    untyped: Any = validator
+    return [f"{error.json_path}: {error.message[:200]}" for error in untyped.iter_errors(value)]
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def _rules() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: str(body["input"])[:8])
 def test_events_and_objects_keep_the_public_schema(strict: OpenAI, body: dict[str, Any]) -> None:
     by_type, resource = validators()
-    raw = strict.with_raw_response
+    raw: Any = strict.with_raw_response
     if body["input"] != "boom":
         answer = raw.responses.create(**{"model": "scripted", **body}).http_response.json()
         assert complaints(resource, answer) == []
@@ -127,28 +128,29 @@ def test_events_and_objects_keep_the_public_schema(strict: OpenAI, body: dict[st
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: str(body["input"])[:8])
 def test_the_official_sdk_reads_everything_strictly(strict: OpenAI, body: dict[str, Any]) -> None:
-    given = {"model": "scripted", **body}
+    given: dict[str, Any] = {"model": "scripted", **body}
+    responses: Any = strict.responses
     if body["input"] == "boom":
         return
-    made: Response = strict.responses.create(**given)
+    made = responses.create(**given)
     Response.model_validate(made.to_dict(mode="json"))
-    assert strict.responses.retrieve(made.id).output_text == made.output_text
-    items = strict.responses.input_items.list(made.id).data
+    assert responses.retrieve(made.id).output_text == made.output_text
+    items = responses.input_items.list(made.id).data
     assert items
-    with strict.responses.stream(**given) as stream:
+    with responses.stream(**given) as stream:
         seen = [event.type for event in stream]
     assert seen[-1] in ("response.completed", "response.incomplete")
-    strict.responses.delete(made.id)
+    responses.delete(made.id)
 
 
 def test_the_official_sdk_loops_over_tools(strict: OpenAI) -> None:
-    first = strict.responses.create(model="scripted", input="weather", tools=[TOOL])  # type: ignore[list-item]
+    first = strict.responses.create(model="scripted", input="weather", tools=[TOOL])
     (call,) = [item for item in first.output if item.type == "function_call"]
-    output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
     second = strict.responses.create(
         model="scripted",
         previous_response_id=first.id,
-        input=[output],  # type: ignore[list-item]
+        input=[output],
     )
     assert second.output_text == "sunny"
     replayed: list[Any] = [{"role": "user", "content": "weather"}]
@@ -164,9 +166,7 @@ def test_the_official_sdk_keeps_conversations(strict: OpenAI) -> None:
     strict.responses.create(model="scripted", input="b", conversation=conversation.id)
     listed = list(strict.conversations.items.list(conversation.id, order="asc"))
     assert len(listed) == 3
-    item = strict.conversations.items.retrieve(
-        str(listed[0].id), conversation_id=conversation.id
-    )
+    item = strict.conversations.items.retrieve(str(listed[0].id), conversation_id=conversation.id)
     assert item.type == "message"
     updated = strict.conversations.update(conversation.id, metadata={"k": "w"})
     assert updated.metadata == {"k": "w"}
@@ -185,6 +185,7 @@ def test_the_official_sdk_polls_cancels_and_counts(strict: OpenAI) -> None:
 def test_the_official_sdk_replays_a_stream(strict: OpenAI) -> None:
     stream = strict.responses.create(model="scripted", input="hello there", stream=True)
     events = list(stream)
-    response_id = events[0].response.id  # type: ignore[union-attr]
+    first: Any = events[0]
+    response_id: str = first.response.id
     again = list(strict.responses.retrieve(response_id, stream=True, starting_after=2))
     assert [event.type for event in again] == [event.type for event in events[3:]]

@@ -184,9 +184,9 @@ def _known(value: object) -> object:
     kind = _kind_of(value)
     if kind not in _KINDS:
         raise ValueError(f"items of type {_shown(kind)} are not supported")
-    if isinstance(value, dict) and cast("dict[str, Any]", value).get("type") is None:
-        return {**cast("dict[str, Any]", value), "type": kind}
-    return value
+    if not isinstance(value, dict):
+        return value
+    return {**cast("dict[str, Any]", value), "type": kind}
 
 
 Item = Annotated[

@@ -12,6 +12,11 @@ from pegboard_contracts.errors import ApiError, invalid_request
 from pegboard_routes._responses.response_object import FunctionToolEcho
 
 UnsupportedTools = Literal["reject", "ignore"]
+_MODES: dict[str, Literal["auto", "none", "required"]] = {
+    "auto": "auto",
+    "none": "none",
+    "required": "required",
+}
 
 
 class OfferedTools(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,9 +128,9 @@ def _choice(given: object) -> ToolChoice:
     if given is None:
         return ToolChoice()
     if isinstance(given, str):
-        if given not in ("auto", "none", "required"):
+        if given not in _MODES:
             raise _bad_choice("'tool_choice' is 'auto', 'none', 'required' or an object.")
-        return ToolChoice(mode=cast("Literal['auto', 'none', 'required']", given))
+        return ToolChoice(mode=_MODES[given])
     choice = cast("dict[str, Any]", given)
     if choice.get("type") != "allowed_tools":
         return ToolChoice(mode="required", names=(_chosen_name(choice),))
@@ -134,10 +139,10 @@ def _choice(given: object) -> ToolChoice:
     tools, mode = allowed.get("tools"), allowed.get("mode")
     if not isinstance(tools, list) or not tools:
         raise _bad_choice("'allowed_tools' needs a list 'tools' that is not empty.")
-    if mode not in ("auto", "required"):
+    if not isinstance(mode, str) or mode not in ("auto", "required"):
         raise _bad_choice("The mode of 'allowed_tools' is 'auto' or 'required'.")
     names = tuple(_chosen_name(tool) for tool in cast("list[object]", tools))
-    return ToolChoice(mode=cast("Literal['auto', 'required']", mode), names=names)
+    return ToolChoice(mode=_MODES[mode], names=names)
 
 
 def _chosen_name(given: object) -> str:
