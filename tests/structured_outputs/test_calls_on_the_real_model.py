@@ -111,13 +111,11 @@ def test_forced_calls_are_valid_and_end(
     ended = [key for key, events in answers.items() if events[-1].finish == "stop"]
     problems = {}
     for key in ended:
-        label, tools, choice = asked[key]
+        label, offered, chosen = asked[key]
         text = "".join(event.text for event in answers[key])
-        if (found := problem(tool_format, tools, choice, text)) is not None:
+        if (found := problem(tool_format, offered, chosen, text)) is not None:
             problems[label] = (found, text)
-    print(f"{name}: {len(ended)} of {len(asked)} ended, {len(problems)} problems")
-    for key, events in answers.items():
-        if events[-1].finish != "stop":
-            print("  ", asked[key][0], events[-1].finish, "".join(e.text for e in events)[-80:])
+    # Figures for people, seen with `pytest -s`.
+    print(f"{name}: {len(ended)} of {len(asked)} ended, {len(problems)} problems")  # noqa: T201
     assert problems == {}
     assert len(ended) >= 0.9 * len(asked)
