@@ -23,16 +23,19 @@ def _minilm() -> Path:
     return Path(found.origin).with_name("model")
 
 
-def _export(source: Path, target: Path, task: str) -> None:
+def _export(source: Path, target: Path, task: str, *, texts: int) -> None:
+    import openvino
+    from openvino_tokenizers import convert_tokenizer
     from optimum.exporters.openvino import main_export
+    from transformers import AutoTokenizer
 
     main_export(
-        str(source),
-        target,
-        task=task,
-        library_name="transformers",
-        ov_config=_sixteen_bits(),
+        str(source), target, task=task, library_name="transformers", ov_config=_sixteen_bits()
     )
+    # The export leaves the tokenizer out without a word when it fails: made here instead.
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    converted = convert_tokenizer(tokenizer, number_of_inputs=texts)
+    openvino.save_model(converted, target / "openvino_tokenizer.xml")
     for name in ("openvino_model.xml", "openvino_tokenizer.xml"):
         if not (target / name).is_file():
             raise SystemExit(f"the export made no {name}")
@@ -46,7 +49,7 @@ def _sixteen_bits() -> Any:
 
 def make_embedding(target: Path) -> None:
     source = _minilm()
-    _export(source, target, "feature-extraction")
+    _export(source, target, "feature-extraction", texts=1)
     for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
         shutil.copy(source / name, target / name)
     shutil.copytree(source / "1_Pooling", target / "1_Pooling", dirs_exist_ok=True)
@@ -72,7 +75,7 @@ def make_reranker(target: Path) -> None:
     plain = target / "plain"
     BertForSequenceClassification(config).save_pretrained(plain)
     tokenizer.save_pretrained(plain)
-    _export(plain, target / "ir", "text-classification")
+    _export(plain, target / "ir", "text-classification", texts=2)
 
 
 def reference_vectors(texts: list[str]) -> list[list[float]]:

@@ -6,7 +6,7 @@ Pure Python, so that the server can refuse a folder without importing OpenVINO.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,9 @@ MANIFEST = "pegboard.json"
 """What we add to a folder that we converted: see `Manifest`."""
 
 _PAIRS = ("openvino_model", "openvino_tokenizer", "openvino_detokenizer")
+ENCODER_PAIRS = ("openvino_model", "openvino_tokenizer")
+"""What a folder of a model that generates nothing must hold, each as .xml and .bin."""
+
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx")
 _COMPRESSED = re.compile(rb'element_type="(?:u4|i4|u8|i8|nf4)" shape="\d+, ?\d+')
 _MOST_TOKENS = 1 << 24
@@ -69,26 +72,26 @@ def read_model_files(folder: Path) -> ModelFiles:
             end_tokens=manifest.end_tokens,
             compressed=compressed,
         )
-    generation = _json_file(folder, "generation_config.json")
+    generation = json_file(folder, "generation_config.json")
     return ModelFiles(
         folder=folder,
-        context_tokens=_context_tokens(_json_file(folder, "config.json")),
+        context_tokens=context_tokens_of(json_file(folder, "config.json")),
         sampling=_sampling(generation),
         end_tokens=_token_ids(generation.get("eos_token_id")),
         compressed=compressed,
     )
 
 
-def check_model_folder(folder: Path) -> None:
-    """Check that a folder holds a text model with its tokenizer; raises `ApiError` 400."""
+def check_model_folder(folder: Path, pairs: Sequence[str] = _PAIRS) -> None:
+    """Check that a folder holds a model with its tokenizer; raises `ApiError` 400."""
     if not folder.is_dir():
-        raise _refusal(f"'{folder.name}' is no folder of OpenVINO IR.")
-    for pair in _PAIRS:
+        raise invalid_model_file(f"'{folder.name}' is no folder of OpenVINO IR.")
+    for pair in pairs:
         for suffix in (".xml", ".bin"):
             path = folder / (pair + suffix)
             if not path.is_file() or path.stat().st_size == 0:
                 hint = "export the model again, with its tokenizer"
-                raise _refusal(f"'{path.name}' is missing in '{folder.name}'; {hint}.")
+                raise invalid_model_file(f"'{path.name}' is missing in '{folder.name}'; {hint}.")
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -112,7 +115,7 @@ def read_template_source(
     template: Any = None
     if path.is_file():
         template = path.read_text("utf-8")
-    named = _json_file(folder, "tokenizer_config.json").get("chat_template")
+    named = json_file(folder, "tokenizer_config.json").get("chat_template")
     tool_template: Any = None
     if isinstance(named, list):
         templates = _named_templates(cast("object", named))
@@ -134,21 +137,26 @@ def _named_templates(entries: object) -> dict[str, str]:
     return {entry.name: entry.template for entry in templates}
 
 
-def _refusal(message: str) -> ApiError:
+def invalid_model_file(message: str) -> ApiError:
+    """Make the 400 of a file that is missing or broken."""
     return invalid_request(message, code="invalid_model_file")
 
 
-def _json_file(folder: Path, name: str) -> Mapping[str, Any]:
+def json_file(folder: Path, name: str) -> Mapping[str, Any]:
+    """Return the object of a JSON file, an empty one without the file; raises `ApiError` 400."""
     path = folder / name
     if not path.is_file():
         return {}
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except msgspec.DecodeError:
-        raise _refusal(f"'{name}' in '{folder.name}' is no JSON object; export it again.") from None
+        raise invalid_model_file(
+            f"'{name}' in '{folder.name}' is no JSON object; export it again."
+        ) from None
 
 
-def _context_tokens(config: Mapping[str, Any]) -> int | None:
+def context_tokens_of(config: Mapping[str, Any]) -> int | None:
+    """Return the length of the context that a `config.json` names."""
     nested: Any = config.get("text_config")
     sections: list[Any] = [config, nested]
     for section in sections:

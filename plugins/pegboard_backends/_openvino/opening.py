@@ -106,7 +106,7 @@ def open_batching_engine(options: EngineOptions) -> BatchingEngine:
         )
     except RuntimeError as error:
         logger.exception("OpenVINO cannot load a model")
-        raise _load_fault(str(error)) from error
+        raise load_fault(str(error)) from error
     info = EngineInfo(
         context_tokens=context_tokens,
         architecture_context_tokens=files.context_tokens,
@@ -164,7 +164,8 @@ def _cache_gigabytes(options: EngineOptions) -> int:
     return max(1, min(quarter // _GIGABYTE, _MOST_DEFAULT_CACHE_GB))
 
 
-def _load_fault(text: str) -> ApiError:
+def load_fault(text: str) -> ApiError:
+    """Say what OpenVINO means by the text of an error."""
     if "cache size is larger" in text:
         message = "The KV cache does not fit into this machine's memory; lower --kv-cache-gb."
         return invalid_request(message, param="kv_cache_gb", code="kv_cache_too_large")
