@@ -185,3 +185,31 @@ def test_a_job_compacts_by_itself(api: Api) -> None:
         api.create(input=items, context_management=management(500), background=True)["id"]
     )
     assert [item["type"] for item in made["output"]] == ["compaction", "message"]
+
+
+@pytest.mark.parametrize("how", ["whole", "streamed", "background"])
+def test_c55_a_trigger_at_the_end_compacts_and_answers_nothing(api: Api, how: str) -> None:
+    items = [*history(6), {"type": "compaction_trigger"}]
+    if how == "whole":
+        made = api.create(input=items)
+    elif how == "streamed":
+        made = api.stream(input=items)[-1].data["response"]
+    else:
+        made = api.ended(api.create(input=items, background=True)["id"])
+    assert made["status"] == "completed"
+    assert [item["type"] for item in made["output"]] == ["compaction"]
+    api.create(input="which code?", previous_response_id=made["id"])
+    assert "4711" in api.prompts()[-1]
+    assert "question-0" not in api.prompts()[-1]
+    status, _ = api.refused(input=[*items, {"role": "user", "content": "x"}])
+    assert status == 400
+
+
+def test_calls_that_were_never_answered_do_not_hinder(api: Api) -> None:
+    call = {"type": "function_call", "call_id": "lost", "name": "f", "arguments": "{}"}
+    items = [{"role": "user", "content": "begin"}, call, *history(6)]
+    made = api.post(COMPACT, model="scripted", input=items)
+    assert made.status_code == 200, made.text
+    open_end = [*history(6), {"role": "user", "content": "go"}, {**call, "call_id": "open"}]
+    kept = api.post(COMPACT, model="scripted", input=open_end).json()
+    assert opened(kept["output"][-1])["items"][-1]["call_id"] == "open"

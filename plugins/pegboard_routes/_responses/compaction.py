@@ -144,9 +144,13 @@ def boundaries(turns: Sequence[AnyItem]) -> list[int]:
     """
     cuts: list[int] = []
     waiting: set[str] = set()
+    unanswered = {item.call_id for item in turns if isinstance(item, FunctionCallItem)}
+    unanswered -= {item.call_id for item in turns if isinstance(item, FunctionCallOutputItem)}
     for index, item in enumerate(turns):
         behind_group = index > 0 and isinstance(turns[index - 1], FunctionCallOutputItem)
         of_user = isinstance(item, MessageItem) and item.role == "user"
+        if of_user:
+            waiting -= unanswered  # the user went on without an answer
         if index > 0 and not waiting and (of_user or behind_group):
             cuts.append(index)
         if isinstance(item, FunctionCallItem):

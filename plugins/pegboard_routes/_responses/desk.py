@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 from pegboard_contracts.errors import ApiError, invalid_request
-from pegboard_contracts.events import GenerationEvent
-from pegboard_contracts.generation import GenerationRequest, Generator
+from pegboard_contracts.events import Finished, GenerationEvent
+from pegboard_contracts.generation import FinishReason, GenerationRequest, Generator, Usage
 from pegboard_contracts.models import ModelDirectory, ModelState
 from pegboard_contracts.principal import Principal
 from pegboard_contracts.stores import StoredResponse
@@ -72,15 +72,19 @@ class Desk:
         """Begin what has been taken in; raises as `begin` does."""
         order = await self._remembering(order)
         request, compaction = await self._compacted(order)
-        answers, accepted = await start_answers(self.generator, [request])
-        ladder = order.ladder
-        ladder.accept(accepted[0])
+        ladder, events = order.ladder, _nothing()
+        if order.shown.compacts and compaction is not None:
+            events = _compacted_only(compaction)
+        else:
+            answers, accepted = await start_answers(self.generator, [request])
+            events = answers[0]
+            ladder.accept(accepted[0])
         ladder.start()
         if compaction is not None:
             _tell(order, compaction)
         live = LiveResponse(ladder, order.owner, self._keeper(order), streamed=streamed)
         self.live.add(live)
-        live.start(answers[0])
+        live.start(events)
         return live
 
     async def warm_up(self, order: Order) -> LiveResponse:
@@ -149,7 +153,7 @@ class Desk:
         """Return a response's own input as a JSON array."""
         self.shelf.require()
         running = self.live.find(owner, response_id)
-        if running is not None:
+        if running is not None and not running.background:
             await running.end()
         return (await self.shelf.get(owner, response_id)).input_items
 
@@ -207,8 +211,9 @@ class Desk:
 
     async def _job_events(self, order: Order, live: LiveResponse) -> Events:
         """Make the events of a job; what a foreground request is refused for is raised here."""
+        compacts = order.shown.compacts or order.body.compact_threshold is not None
         try:
-            if order.body.compact_threshold is None:
+            if not compacts:
                 answers, accepted = await start_answers(self.generator, [order.request])
                 order.ladder.accept(accepted[0])
                 return answers[0]
@@ -216,7 +221,7 @@ class Desk:
         except ApiError as error:
             if not is_prompt_fault(error):
                 raise
-            if order.body.compact_threshold is None:
+            if not compacts:
                 live.refuse(error)
                 return _nothing()
         return self._compacting(order)
@@ -225,13 +230,16 @@ class Desk:
         request, compaction = await self._compacted(order)
         if compaction is not None:
             _tell(order, compaction)
-        async with aclosing(self.generator.generate(request)) as events:
+        work = self.generator.generate(request)
+        if order.shown.compacts and compaction is not None:
+            work = _compacted_only(compaction)
+        async with aclosing(work) as events:
             async for event in events:
                 yield event
 
     async def _compacted(self, order: Order) -> tuple[GenerationRequest, Compaction | None]:
         """Compact the history when the body asks for it and its size is reached."""
-        threshold = order.body.compact_threshold
+        threshold = 1 if order.shown.compacts else order.body.compact_threshold
         if threshold is None:
             return order.request, None
         before = await self.generator.count(order.request)
@@ -354,6 +362,12 @@ def _too_large(final: ResponseObject) -> ResponseObject:
         completed_at=None,
         incomplete_details=None,
     )
+
+
+async def _compacted_only(compaction: Compaction) -> Events:
+    """End at once: the compaction item, said already, is the whole output."""
+    usage = Usage(prompt_tokens=compaction.after)
+    yield Finished(reason=FinishReason.STOP, usage=usage)
 
 
 async def _nothing() -> Events:

@@ -45,13 +45,15 @@ _encode = msgspec.json.Encoder().encode
 class LadderOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Say how a response is told.
 
-    `namespaces` maps the names of tools that came inside a namespace to it.
+    `answers` is false when a compaction item is all that is wanted; `namespaces` maps the
+    names of tools that came inside a namespace to it.
     """
 
     reasoning_events: str = "text"
     sealed_reasoning: bool = False
     logprobs: bool = False
     compaction_events: bool = True
+    answers: bool = True
     max_tool_calls: int | None = None
     namespaces: Mapping[str, str] = {}
 
@@ -149,7 +151,8 @@ class EventLadder:
             raise RuntimeError("the answer is not finished")
         cut = self.finished.reason is FinishReason.LENGTH
         self._close("incomplete" if cut else "completed")
-        if not cut and not any(_is_answer(item) for item in self._output):
+        empty = self._options.answers and not cut
+        if empty and not any(_is_answer(item) for item in self._output):
             self._open = self._new_message()
             self._close("completed")
         broken = any(getattr(item, "status", "") == "incomplete" for item in self._output)

@@ -16,6 +16,7 @@ from pegboard_contracts.stores import Turn
 from pegboard_routes._responses.event_ladder import EventLadder
 from pegboard_routes._responses.items import (
     AnyItem,
+    CompactionTrigger,
     ItemReference,
     parse_items,
     response_of_item,
@@ -42,11 +43,15 @@ def new_response_id() -> str:
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold what a model is to see: the history before, and the items of this request."""
+    """Hold what a model is to see: the history before, and the items of this request.
+
+    `compacts` asks for a compaction item and no answer.
+    """
 
     history: tuple[Turn, ...]
     earlier: list[AnyItem]
     items: list[AnyItem]
+    compacts: bool = False
 
     @property
     def all(self) -> list[AnyItem]:
@@ -107,7 +112,7 @@ class Intake:
         request = generation_request(body, shown.all, tools, principal, settings)
         ladder = EventLadder(
             draft(body, tools, settings, identifier, int(time.time())),
-            ladder_options(body, tools, settings),
+            ladder_options(body, tools, settings, answers=not shown.compacts),
         )
         return Order(
             body=body,
@@ -148,7 +153,12 @@ class Intake:
         earlier = [item for turn in history for item in parse_items(turn.items)]
         items = await self._resolved(body.input, earlier, owner)
         refuse_orphans(earlier, items)
-        return Shown(history=history, earlier=earlier, items=items)
+        triggers = [n for n, item in enumerate(items) if isinstance(item, CompactionTrigger)]
+        if triggers and triggers != [len(items) - 1]:
+            message = "A 'compaction_trigger' is the last item of an input, or none."
+            raise invalid_request(message, param=f"input.{triggers[0]}")
+        shown = items[:-1] if triggers else items
+        return Shown(history=history, earlier=earlier, items=shown, compacts=bool(triggers))
 
     async def _history(self, body: InputBody, owner: str) -> tuple[Turn, ...]:
         previous = body.previous_response_id

@@ -153,6 +153,13 @@ class CompactionItem(RequestModel):
     encrypted_content: str = Field(min_length=1, max_length=LONGEST_OPAQUE)
 
 
+class CompactionTrigger(RequestModel):
+    """Ask, as the last item, for a compaction instead of an answer."""
+
+    type: Literal["compaction_trigger"]
+    id: str | None = None
+
+
 class ItemReference(RequestModel):
     """Name an item of an earlier response or of the conversation."""
 
@@ -166,6 +173,7 @@ _KINDS = {
     "function_call_output",
     "reasoning",
     "compaction",
+    "compaction_trigger",
     "item_reference",
 }
 
@@ -195,6 +203,7 @@ Item = Annotated[
     | Annotated[FunctionCallOutputItem, Tag("function_call_output")]
     | Annotated[ReasoningItem, Tag("reasoning")]
     | Annotated[CompactionItem, Tag("compaction")]
+    | Annotated[CompactionTrigger, Tag("compaction_trigger")]
     | Annotated[ItemReference, Tag("item_reference")],
     Discriminator(_kind_of),
     BeforeValidator(_known),
@@ -205,6 +214,7 @@ AnyItem = (
     | FunctionCallOutputItem
     | ReasoningItem
     | CompactionItem
+    | CompactionTrigger
     | ItemReference
 )
 
@@ -262,7 +272,7 @@ def wire_items(items: Sequence[AnyItem], response_id: str) -> list[dict[str, Any
     return [
         _wire_item(item, item_id(item.type, response_id, -1 - index))
         for index, item in enumerate(items)
-        if not isinstance(item, ItemReference)
+        if not isinstance(item, ItemReference | CompactionTrigger)
     ]
 
 

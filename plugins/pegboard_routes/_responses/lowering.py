@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pegboard_routes._responses.items import (
     AnyItem,
     CompactionItem,
+    CompactionTrigger,
     ContentPart,
     FunctionCallItem,
     FunctionCallOutputItem,
@@ -26,6 +27,7 @@ from pegboard_routes._responses.opaque import open_capsule, open_thought
 
 SUMMARY_TITLE = "Summary of earlier turns:"
 _ATTACHED = "[An image is attached in the next message.]"
+_NEVER_RETAINED = (CompactionItem, CompactionTrigger, ItemReference)
 _TEXT_TYPES = ("input_text", "output_text", "text")
 
 
@@ -80,7 +82,7 @@ def _unpacked(item: CompactionItem) -> list[AnyItem]:
         retained = parse_items(json.dumps(capsule.items).encode())
     except (ValueError, ValidationError, RecursionError):
         raise _malformed() from None
-    if any(isinstance(one, CompactionItem | ItemReference) for one in retained):
+    if any(isinstance(one, _NEVER_RETAINED) for one in retained):
         raise _malformed()
     return [summary_message(capsule.summary), *retained]
 
@@ -124,6 +126,8 @@ class _Lowering:
 
     def take(self, item: AnyItem) -> None:
         if isinstance(item, FunctionCallItem):
+            if item.status == "incomplete":  # it was cut: nobody has answered it
+                return
             self._calls.append(ToolCall(item.call_id, item.name, item.arguments))
             return
         self.flush_calls()

@@ -82,6 +82,8 @@ class OpenReasoning:
             id=identifier, status="in_progress", summary=[], content=[] if self._raw else UNSET
         )
         say("output_item.added", output_index=index, item=opened)
+        if self._raw:
+            say("content_part.added", **self._place, content_index=0, part=ReasoningText(""))
         if self._summary:
             part = SummaryText("")
             say("reasoning_summary_part.added", **self._place, summary_index=0, part=part)
@@ -100,7 +102,9 @@ class OpenReasoning:
         """Finish the item; it holds the raw text in every setting."""
         text = "".join(self._texts)
         if self._raw:
-            self._say("reasoning_text.done", **self._place, content_index=0, text=text)
+            place = {**self._place, "content_index": 0}
+            self._say("reasoning_text.done", **place, text=text)
+            self._say("content_part.done", **place, part=ReasoningText(text))
         if self._summary:
             place = {**self._place, "summary_index": 0}
             self._say("reasoning_summary_text.done", **place, text=text)

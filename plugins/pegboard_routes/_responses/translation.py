@@ -121,13 +121,14 @@ def text_format(body: ResponsesRequest) -> TextFormat | None:
 
 
 def ladder_options(
-    body: ResponsesRequest, tools: OfferedTools, settings: Settings
+    body: ResponsesRequest, tools: OfferedTools, settings: Settings, *, answers: bool
 ) -> LadderOptions:
     """Say how the answer to `body` is told."""
     return LadderOptions(
         reasoning_events=settings.reasoning_events,
         sealed_reasoning="reasoning.encrypted_content" in (body.include or ()),
         logprobs=wants_logprobs(body),
+        answers=answers,
         compaction_events=settings.compaction_events,
         max_tool_calls=body.max_tool_calls,
         namespaces=tools.namespaces,
