@@ -59,6 +59,7 @@ SCRIPT: dict[str, Any] = {
         {"match": "think", "pieces": ["<think>", "a ", "b", "</think>", "\n\n", "done"]},
         {"match": "person", "pieces": ['{"name": ', '"Ada", ', '"age": 36}']},
         {"match": "essay", "pieces": ["word "], "repeat": 64},
+        {"match": "a story", "pieces": ["Once upon ", "a ", "time."], "delay_ms": 100},
         {"match": "slow", "pieces": ["x "], "repeat": 4000, "delay_ms": 25},
         {"match": "boom", "pieces": ["a ", "b ", "c "], "raise_after": 2},
     ],

@@ -3,6 +3,7 @@
 # mypy: disable-error-code="import-not-found, untyped-decorator"
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 

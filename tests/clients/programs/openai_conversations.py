@@ -55,7 +55,7 @@ def check_items_are_added_listed_shown_and_dropped() -> None:
     answer: Any = {
         "type": "message",
         "role": "assistant",
-        "content": [{"type": "output_text", "text": "yes", "annotations": []}],
+        "content": [{"type": "output_text", "text": "yes"}],
     }
     added = client.conversations.items.create(made.id, items=[said("one"), answer, call, output])
     assert len(added.data) == 4
