@@ -334,3 +334,56 @@ def test_unknown_models_are_404(api: Api) -> None:
     for path in ("", "/input_tokens", "/compact"):
         status, error = api.refused(f"/v1/responses{path}", model="absent", input="x y")
         assert (status, error["code"]) == (404, "model_not_found")
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_schema_binds_the_engine_and_is_repeated_flat(api: Api, nested: bool) -> None:
+    fields = {"name": "answer", "strict": True, "schema": SCHEMA}
+    form: dict[str, Any] | None = None
+    if nested:
+        form = {"type": "json_schema", "json_schema": fields}
+    made = api.post(
+        "/v1/responses",
+        model="scripted",
+        input='{"a":1}',
+        text={"format": form or {"type": "json_schema", **fields}},
+    ).json()
+    assert made["text"]["format"] == {"type": "json_schema", "description": None, **fields}
+    seen = api.http.get("/debug/scripted/scripted").json()["requests"][-1]
+    assert seen["constraint"] is not None
+    older = api.post(
+        "/v1/responses",
+        model="scripted",
+        input='{"a":1}',
+        response_format={"type": "json_schema", "json_schema": fields},
+    )
+    assert older.status_code == 200
+
+
+@pytest.mark.parametrize("further", [{}, {"background": True}, {"stream": True}])
+def test_a_schema_that_allows_nothing_is_refused_at_once(api: Api, further: dict[str, Any]) -> None:
+    broken = {"type": "json_schema", "name": "x", "schema": {"type": "nonsense"}}
+    status, error = api.refused(input="x", text={"format": broken}, **further)
+    assert status == 400
+    assert error["param"].startswith("text.format")
+    compacting: dict[str, Any] = {
+        "context_management": [{"type": "compaction", "compact_threshold": 9}]
+    }
+    status, _ = api.refused(input="x", text={"format": broken}, **further, **compacting)
+    assert status == 400
+
+
+def test_a_forced_call_and_a_schema_exclude_each_other(api: Api) -> None:
+    form = {"type": "json_schema", "name": "x", "schema": SCHEMA}
+    status, error = api.refused(
+        input="weather", tools=[WEATHER], tool_choice="required", text={"format": form}
+    )
+    assert (status, error["param"]) == (400, "tool_choice")

@@ -211,19 +211,20 @@ class Desk:
 
     async def _job_events(self, order: Order, live: LiveResponse) -> Events:
         """Make the events of a job; what a foreground request is refused for is raised here."""
-        compacts = order.shown.compacts or order.body.compact_threshold is not None
+        threshold = _threshold(order)
         try:
-            if not compacts:
-                answers, accepted = await start_answers(self.generator, [order.request])
-                order.ladder.accept(accepted[0])
-                return answers[0]
-            await self.generator.count(order.request)
+            answers, accepted = await start_answers(self.generator, [order.request])
         except ApiError as error:
             if not is_prompt_fault(error):
                 raise
-            if not compacts:
+            if threshold is None:
                 live.refuse(error)
                 return _nothing()
+            return self._compacting(order)
+        if threshold is None or accepted[0].prompt_tokens < threshold:
+            order.ladder.accept(accepted[0])
+            return answers[0]
+        await answers[0].aclose()
         return self._compacting(order)
 
     async def _compacting(self, order: Order) -> Events:
@@ -239,7 +240,7 @@ class Desk:
 
     async def _compacted(self, order: Order) -> tuple[GenerationRequest, Compaction | None]:
         """Compact the history when the body asks for it and its size is reached."""
-        threshold = 1 if order.shown.compacts else order.body.compact_threshold
+        threshold = _threshold(order)
         if threshold is None:
             return order.request, None
         before = await self.generator.count(order.request)
@@ -337,6 +338,11 @@ class Desk:
             chainable=stored,
             ttl_seconds=None if stored else self._settings.background_ephemeral_ttl_secs,
         )
+
+
+def _threshold(order: Order) -> int | None:
+    """Return the size of the input, in tokens, from which on it is compacted."""
+    return 1 if order.shown.compacts else order.body.compact_threshold
 
 
 def _tell(order: Order, compaction: Compaction) -> None:
