@@ -122,17 +122,20 @@ class EnginePair:
             await self._open_encoder()
             return
         loop = asyncio.get_running_loop()
-        early = loop.create_task(self.preparer.start())
+        beside = loop.create_task(self._open_preparer())
         try:
             self._info = await self._engine.open()
-            await early
-            self._template = await self.preparer.open()
+            self._template = await beside
         except BaseException:
-            early.cancel()
-            await asyncio.gather(early, return_exceptions=True)
+            beside.cancel()
+            await asyncio.gather(beside, return_exceptions=True)
             await self.close()
             raise
         self.admission.resume(self._engine, self._info.max_sequences)
+
+    async def _open_preparer(self) -> PreparerInfo:
+        await self.preparer.start()
+        return await self.preparer.open()
 
     async def _open_encoder(self) -> None:
         try:
