@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from filelock import FileLock
@@ -118,6 +118,10 @@ class Environment:
         )
 
 
+class UnusableClientError(RuntimeError):
+    """Say that a client cannot be asked, so that nothing is known about it."""
+
+
 def _install(what: str, command: Sequence[str | Path]) -> None:
     try:
         done = subprocess.run(
@@ -129,10 +133,10 @@ def _install(what: str, command: Sequence[str | Path]) -> None:
             timeout=_INSTALL_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        pytest.fail(f"{what} cannot be installed, so nothing is known about it: {error}")
+        raise UnusableClientError(f"{what} cannot be installed: {error}") from error
     if done.returncode != 0:
         said = (done.stdout + done.stderr)[-2000:]
-        pytest.fail(f"{what} cannot be installed, so nothing is known about it:\n{said}")
+        raise UnusableClientError(f"{what} cannot be installed:\n{said}")
 
 
 def _install_python(folder: Path, name: str) -> None:
@@ -166,26 +170,18 @@ def _install_node(folder: Path, name: str) -> None:
     _install(f"the npm client {name}", npm)
 
 
-@pytest.fixture(scope="session")
-def environment(pytestconfig: pytest.Config) -> Callable[[str], Environment]:
-    """Give the environment of a client, by the name of its file in `pins`."""
-
-    def prepare(name: str) -> Environment:
-        python = _HERE / "pins" / f"{name}.txt"
-        pins = python if python.is_file() else python.with_suffix(".json")
-        digest = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()[:12]
-        cache = pytestconfig.cache
-        assert cache is not None
-        folder = cache.mkdir("clients") / f"{name}-{digest}"
-        with FileLock(folder.with_suffix(".lock")):
-            if not (folder / "complete").is_file():
-                shutil.rmtree(folder, ignore_errors=True)
-                folder.mkdir()
-                (_install_python if pins is python else _install_node)(folder, name)
-                (folder / "complete").touch()
-        return Environment(folder)
-
-    return prepare
+def _prepare(cache: Path, name: str) -> Environment:
+    python = _HERE / "pins" / f"{name}.txt"
+    pins = python if python.is_file() else python.with_suffix(".json")
+    digest = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    folder = cache / f"{name}-{digest}"
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / "complete").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            (_install_python if pins is python else _install_node)(folder, name)
+            (folder / "complete").touch()
+    return Environment(folder)
 
 
 @dataclass(frozen=True)
@@ -199,34 +195,68 @@ class Outcome:
 Outcomes = dict[str, Outcome]
 
 
-@pytest.fixture(scope="session")
-def outcomes(environment: Callable[[str], Environment]) -> Callable[..., Outcomes]:
-    """Run all checks of a program in a client's environment, once a session.
-
-    `outcomes(program, client, variables)`; the program is a file in `programs`.
-    """
-    known: dict[str, Outcomes] = {}
-
-    def run(program: str, client: str, variables: Mapping[str, str]) -> Outcomes:
-        if program not in known:
-            known[program] = _outcomes(environment(client), program, variables)
-        return known[program]
-
-    return run
-
-
 def _outcomes(environment: Environment, program: str, variables: Mapping[str, str]) -> Outcomes:
     runner = "run_checks.py" if program.endswith(".py") else "run_checks.mjs"
     # A copy, because Node looks for packages beside the program.
     for name in (runner, f"programs/{program}"):
         shutil.copy(_HERE / name, environment.folder)
     start = environment.python if program.endswith(".py") else "node"
-    done = environment.run([start, runner, program], variables)
+    try:
+        done = environment.run([start, runner, program], variables)
+    except subprocess.TimeoutExpired as error:
+        raise UnusableClientError(f"{program} does not end: {error}") from error
+    if done.returncode != 0:
+        said = f"{done.stdout}\n{done.stderr}"
+        raise UnusableClientError(f"{program} ended with {done.returncode}:\n{said}")
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"check"')]
     found = [Outcome(**json.loads(line)) for line in lines]
-    if done.returncode != 0:
-        pytest.fail(f"{program} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     return {outcome.check: outcome for outcome in found}
+
+
+T = TypeVar("T")
+
+
+class Once:
+    """Do each thing once a session; what failed fails every test that needs it."""
+
+    def __init__(self) -> None:
+        self._done: dict[str, Any] = {}
+
+    def do(self, name: str, work: Callable[[], T]) -> T:
+        if name not in self._done:
+            try:
+                self._done[name] = work()
+            except UnusableClientError as error:
+                self._done[name] = error
+        done = self._done[name]
+        if isinstance(done, UnusableClientError):
+            pytest.fail(str(done))
+        result: T = done
+        return result
+
+
+@pytest.fixture(scope="session")
+def environment(pytestconfig: pytest.Config) -> Callable[[str], Environment]:
+    """Give the environment of a client, by the name of its file in `pins`."""
+    cache, once = pytestconfig.cache, Once()
+    assert cache is not None
+    folder = cache.mkdir("clients")
+    return lambda name: once.do(name, lambda: _prepare(folder, name))
+
+
+@pytest.fixture(scope="session")
+def outcomes(environment: Callable[[str], Environment]) -> Callable[..., Outcomes]:
+    """Run all checks of a program in a client's environment.
+
+    `outcomes(program, client, variables)`; the program is a file in `programs`.
+    """
+    once = Once()
+
+    def run(program: str, client: str, variables: Mapping[str, str]) -> Outcomes:
+        home = environment(client)
+        return once.do(program, lambda: _outcomes(home, program, variables))
+
+    return run
 
 
 @pytest.fixture

@@ -45,11 +45,13 @@ def test_a_tool_loop(
     program = codex.folder / "node_modules" / ".bin" / "codex"
     done = codex.run(
         [program, "exec", "--json", "--skip-git-repo-check", "-s", "danger-full-access", ASK],
-        {"CODEX_HOME": str(home), "LOCAL_KEY": "dummy"},
+        {"CODEX_HOME": str(home), "LOCAL_KEY": "dummy", "RUST_LOG": "debug"},
         folder=tmp_path,
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
+    # A socket that is refused would quietly be replaced by plain requests.
+    assert ('transport="responses_websocket"' in said) == (websockets == "true")
     events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     finished = [event["item"] for event in events if event["type"] == "item.completed"]
     (command,) = [item for item in finished if item["type"] == "command_execution"]

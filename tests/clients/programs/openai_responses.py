@@ -150,6 +150,8 @@ def check_logprobs_are_included() -> None:
     assert part.type == "output_text"
     assert part.logprobs
     assert "".join(entry.token for entry in part.logprobs) == "hello there"
+    shown = client.responses.retrieve(made.id, include=["message.output_text.logprobs"])
+    assert shown == made
 
 
 def check_jobs_are_polled() -> None:
