@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pegboard_contracts.errors import ApiError
+from pegboard_contracts.generation import OutputFormat
 from pegboard_contracts.models import ModelEntry, ModelState
 from pegboard_kernel.models.catalogue import read_catalogue
 from pegboard_kernel.models.directory import Directory
@@ -102,7 +103,15 @@ def test_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert entry("two=known").source_model == "scripted:known.json"
     assert entry("scripted:other.json").backend == "scripted"
     assert entry("gone.gguf").source_model == "gone.gguf"
-    for spec in ("nobody", "hf:owner/repo", "package:x/y", "known=./ir", "aux=./ir", ""):
+    for spec in (
+        "nobody",
+        "hf:owner/repo",
+        "package:x/y",
+        "known=./ir",
+        "aux=./ir",
+        "auto=./ir",
+        "",
+    ):
         with pytest.raises(SpecError):
             entry(spec)
 
@@ -213,7 +222,7 @@ def test_autoload_loads_once_and_only_for_what_can_be_answered(tmp_path: Path) -
             await runtime.directory.unload(MODEL)
             revision = runtime.directory.models()[0].revision
             with pytest.raises(ApiError):
-                await runtime.ask("hello", output_format={"kind": "json"})
+                await runtime.ask("hello", output_format=OutputFormat(kind="nothing"))
             assert runtime.directory.models()[0].revision == revision
             heard = await asyncio.gather(*(runtime.ask(f"hello {n}") for n in range(5)))
             assert [one.text for one in heard] == [f"hello {n}" for n in range(5)]
