@@ -146,6 +146,9 @@ def test_c49_unsupported_tools_can_be_left_out(serve: Serve) -> None:
     assert [tool["name"] for tool in made["tools"]] == ["get_weather", "inner_tool"]
     assert made["output"][0]["summary"][0]["text"] == "which city"
     assert made["output"][-1]["name"] == "get_weather"
+    spaced = {"type": "namespace", "name": "space", "tools": [WEATHER]}
+    (*_, call) = api.create(input="weather", tools=[spaced])["output"]
+    assert (call["name"], call["namespace"]) == ("get_weather", "space")
     status, _ = api.refused(input="hi", tools=tools, tool_choice={"type": "web_search"})
     assert status == 400
 
@@ -286,8 +289,9 @@ def test_formats_exclude_each_other(api: Api) -> None:
 
 
 def test_previous_and_conversation_exclude_each_other(api: Api) -> None:
-    status, _ = api.refused(input="x", previous_response_id="a", conversation="b")
-    assert status == 400
+    for path in ("/v1/responses", "/v1/responses/input_tokens"):
+        status, _ = api.refused(path, input="x", previous_response_id="a", conversation="b")
+        assert status == 400
 
 
 def test_tool_choice_is_repeated_in_its_form(api: Api) -> None:
@@ -387,3 +391,32 @@ def test_a_forced_call_and_a_schema_exclude_each_other(api: Api) -> None:
         input="weather", tools=[WEATHER], tool_choice="required", text={"format": form}
     )
     assert (status, error["param"]) == (400, "tool_choice")
+
+
+def test_effort_is_repeated_and_reaches_the_template_on_request(serve: Serve) -> None:
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}|{{ reasoning_effort }}"
+    script = {"chat_template": template, "default": {"echo": True}}
+    body = {"input": "x", "reasoning": {"effort": "high", "summary": "auto"}}
+    plain, mapped = serve(script=script), serve("--map-reasoning-effort", script=script)
+    for api, effort in ((plain, ""), (mapped, "high")):
+        assert api.create(**body)["reasoning"] == body["reasoning"]
+        assert api.prompts()[-1] == f"x|{effort}"
+        api.create(**body, chat_template_kwargs={"reasoning_effort": "own"})
+        assert api.prompts()[-1] == "x|own"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_log_probabilities_come_when_they_are_included(serve: Serve, streamed: bool) -> None:
+    script = {
+        "default": {
+            "pieces": ["a", "b"],
+            "logprobs": [[-0.5, [["a", -0.5]]], [-1.5, [["c", -1.0]]]],
+        }
+    }
+    api = serve(script=script)
+    body = {"input": "x", "include": ["message.output_text.logprobs"], "top_logprobs": 1}
+    made = api.stream(**body)[-1].data["response"] if streamed else api.create(**body)
+    logprobs = made["output"][0]["content"][0]["logprobs"]
+    assert [(one["token"], one["logprob"]) for one in logprobs] == [("a", -0.5), ("b", -1.5)]
+    assert logprobs[1]["top_logprobs"] == [{"token": "c", "logprob": -1.0, "bytes": [99]}]
+    assert made["top_logprobs"] == 1

@@ -100,6 +100,12 @@ class InputBody(RequestModel):
     prompt_cache_key: ShortText | None = None
     user: ShortText | None = None
 
+    @model_validator(mode="after")
+    def _one_history(self) -> InputBody:
+        if self.previous_response_id is not None and self.conversation is not None:
+            raise ValueError("'previous_response_id' and 'conversation' exclude each other")
+        return self
+
 
 class ResponsesRequest(InputBody):
     """Describe a response; unknown fields are ignored.
@@ -175,12 +181,6 @@ class ResponsesRequest(InputBody):
     def _one_format(self) -> ResponsesRequest:
         if self.response_format and self.text and self.text.format:
             raise ValueError("'text.format' and 'response_format' exclude each other")
-        return self
-
-    @model_validator(mode="after")
-    def _one_history(self) -> ResponsesRequest:
-        if self.previous_response_id is not None and self.conversation is not None:
-            raise ValueError("'previous_response_id' and 'conversation' exclude each other")
         return self
 
 
