@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -22,6 +22,26 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     usable: bool = True
     problem: str | None = None
     properties: dict[str, Any] = {}
+
+
+class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell about this machine's devices.
+
+    `suggestions` are device expressions worth trying here, `examples` those that are
+    understood at all.
+    """
+
+    devices: list[Device]
+    suggestions: list[str]
+    examples: list[str]
+
+
+class DeviceDirectory(Protocol):
+    """Know the devices of all active backends: a service. Runs on the server's event loop."""
+
+    async def report(self, *, refresh: bool = False) -> DeviceReport:
+        """Tell what is there; `refresh` looks again instead of telling what is remembered."""
+        ...
 
 
 class EngineOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +87,9 @@ class Backend(Plugin):
     source_scheme: ClassVar[str | None] = None
     """A scheme of model sources (`scripted:`) that means this backend."""
 
+    device_examples: ClassVar[tuple[str, ...]] = ()
+    """Device expressions that this plugin understands, for people."""
+
     def serves(self, model_backend: str, device: str) -> bool:
         """Tell whether this plugin runs `model_backend` models on the device expression."""
         del device
@@ -77,8 +100,16 @@ class Backend(Plugin):
         del source
         return "generate"
 
-    def devices(self) -> Sequence[Device]:
-        """List the devices this plugin can use or explain; may take a second, may be cached."""
+    def devices(self, *, refresh: bool = False) -> Sequence[Device]:
+        """List the devices this plugin can use or explain.
+
+        May take a second and is then remembered; `refresh` looks again. Any thread.
+        """
+        del refresh
+        return ()
+
+    def device_suggestions(self) -> Sequence[str]:
+        """Return device expressions worth trying on this machine; as costly as `devices`."""
         return ()
 
     @abstractmethod
@@ -95,7 +126,7 @@ class Backend(Plugin):
 
     @abstractmethod
     def open_tokenizer(self, options: dict[str, Any]) -> PromptTokenizer:
-        """Open the tokenizer, in the preparer child, after `open_engine` has succeeded once."""
+        """Open the tokenizer, in the preparer child, perhaps while `open_engine` is at work."""
 
     def open_encoder(self, options: dict[str, Any]) -> Encoder:
         """Open the encoder of a model that does not generate, in the engine child."""

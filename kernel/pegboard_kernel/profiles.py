@@ -51,6 +51,7 @@ PROFILES = {
         plugins=(
             "chat_completions",
             "completions",
+            "devices",
             "embeddings",
             "health",
             "models",

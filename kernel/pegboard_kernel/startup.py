@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
+from pegboard_contracts.backend import DeviceDirectory
 from pegboard_contracts.encoding import Embedder, Reranker
 from pegboard_contracts.generation import Generator, PromptPreparer
 from pegboard_contracts.models import ModelDirectory
@@ -23,6 +24,7 @@ from pegboard_contracts.structured_outputs import OutputInspector
 from pydantic import SecretStr, ValidationError
 
 from pegboard_kernel.board import Board
+from pegboard_kernel.devices import BoardDevices
 from pegboard_kernel.encoding.path import PathEncoder
 from pegboard_kernel.faults import StartupError, suggestion
 from pegboard_kernel.generation.generator import PathGenerator
@@ -145,6 +147,7 @@ def _provide_services(wiring: Wiring) -> None:
     services.add(Generator, generator)
     services.add(PromptPreparer, generator)
     services.add(OutputInspector, PathInspector(wiring.directory, generator.guarantees))
+    services.add(DeviceDirectory, BoardDevices(board))
     encoding = PathEncoder(wiring.directory)
     services.add(Embedder, encoding)
     services.add(Reranker, encoding)

@@ -22,6 +22,9 @@ COMMANDS = {
     "serve": Command(_HERE + "serve", "start the server"),
     "chat": Command(_HERE + "chat", "talk to a model from the terminal"),
     "models": Command(_HERE + "models", "list the models this machine knows"),
+    "devices": Command(
+        _HERE + "devices", "list the devices of this machine and why one is unusable"
+    ),
     "plugins": Command(_HERE + "plugins", "list plugins, their states and why"),
     "config": Command(_HERE + "config", "show every setting and where it comes from"),
     "completion": Command(_HERE + "completion", "print a completion script for your shell"),

@@ -13,6 +13,8 @@ from pegboard_contracts.engine import EngineInfo
 from pegboard_contracts.errors import invalid_request
 
 from pegboard_backends._openvino import library
+from pegboard_backends._openvino.core import DeviceCore
+from pegboard_backends._openvino.devices import check_available, parse_device
 from pegboard_backends._openvino.encoder import Finish, FolderEncoder, output_of, pool, scores_of
 from pegboard_backends._openvino.encoder_files import (
     EncoderFiles,
@@ -21,7 +23,7 @@ from pegboard_backends._openvino.encoder_files import (
     read_encoder_files,
 )
 from pegboard_backends._openvino.encoder_texts import EncoderTokenizer
-from pegboard_backends._openvino.opening import PrecisionHint, load_fault
+from pegboard_backends._openvino.opening import PrecisionHint, device_properties, load_fault
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ class EncoderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     precision_hint: PrecisionHint | None = None
     threads: int | None = None
     properties: dict[str, Any] = {}
+    device_properties: dict[str, dict[str, Any]] = {}
 
 
 def encoder_options(
@@ -60,7 +63,7 @@ def encoder_options(
         **order.options,
         "kind": kind,
         "source": str(order.source),
-        "device": order.device,
+        "device": _encoder_device(order.device),
         "context_tokens": order.context_tokens,
     }
     try:
@@ -73,6 +76,17 @@ def encoder_options(
         raise needs_pooling(order.source)
     plain: dict[str, Any] = msgspec.to_builtins(options)
     return plain
+
+
+def _encoder_device(device: str) -> str:
+    expression = parse_device(device)
+    if "NPU" in expression.families:
+        message = (
+            "Inputs of an encoder differ in length, which the NPU cannot take. Use CPU, GPU or an "
+            "expression of them."
+        )
+        raise invalid_request(message, param="device", code="device_not_served")
+    return expression.text
 
 
 def open_folder_encoder(options: EncoderOptions) -> FolderEncoder:
@@ -95,7 +109,7 @@ def open_folder_encoder(options: EncoderOptions) -> FolderEncoder:
     info = EngineInfo(
         context_tokens=max_tokens,
         architecture_context_tokens=files.max_tokens,
-        device=", ".join(compiled.get_property("EXECUTION_DEVICES")),
+        device=", ".join(str(d).strip("()") for d in compiled.get_property("EXECUTION_DEVICES")),
         properties={"precision": compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()},
         encoder=described,
     )
@@ -103,11 +117,15 @@ def open_folder_encoder(options: EncoderOptions) -> FolderEncoder:
 
 
 def _compiled(files: EncoderFiles, options: EncoderOptions) -> Any:  # noqa: ANN401 - OpenVINO's
-    properties = dict(options.properties)
+    expression = parse_device(options.device)
+    properties = device_properties(options, expression)
     if options.precision_hint is not None:
         properties.setdefault("INFERENCE_PRECISION_HINT", options.precision_hint)
     if options.threads is not None:
         properties.setdefault("INFERENCE_NUM_THREADS", options.threads)
+    devices = DeviceCore()
+    check_available(expression, devices.available())
+    devices.check_properties(expression, properties)
     core = library.openvino().Core()
     try:
         model = core.read_model(files.folder / "openvino_model.xml")
