@@ -8,12 +8,9 @@ from pegboard_contracts.http import JsonObject, RequestModel
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from pegboard_routes._responses.items import Items
+from pegboard_routes._sampling_fields import SamplingFields
 
 MOST_TOOLS = 128
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
 
 
 def _as_reference(value: object) -> object:
@@ -74,7 +71,6 @@ class ContextManagement(RequestModel):
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
-StopString = Annotated[str, Field(min_length=1)]
 Tokens = Annotated[int, Field(ge=1, lt=2**63)]
 Budget = Annotated[int, Field(ge=-1, lt=2**63)]
 ShortText = Annotated[str, Field(max_length=512)]
@@ -107,7 +103,7 @@ class InputBody(RequestModel):
         return self
 
 
-class ResponsesRequest(InputBody):
+class ResponsesRequest(InputBody, SamplingFields):
     """Describe a response; unknown fields are ignored.
 
     Of the known ones, `service_tier`, `prompt_cache_retention` and `text.verbosity` are
@@ -133,38 +129,23 @@ class ResponsesRequest(InputBody):
 
     background: bool | None = None
     context_management: list[ContextManagement] | None = Field(default=None, max_length=1)
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     generate: bool | None = None
-    ignore_eos: bool | None = None
     include: list[str] | None = None
     max_completion_tokens: Tokens | None = None
     max_output_tokens: Tokens | None = None
-    max_tokens: Tokens | None = None
     max_tool_calls: int | None = Field(default=None, ge=1)
     metadata: Metadata | None = None
-    min_p: float | None = Field(default=None, ge=0, le=1)
     n_predict: Tokens | None = None
     parallel_tool_calls: bool | None = None
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     reasoning_budget_tokens: Budget | None = None
-    repetition_penalty: float | None = Field(default=None, gt=0, le=10)
     response_format: TextFormat | None = None
     safety_identifier: ShortText | None = None
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    stop: Annotated[
-        list[StopString] | None,
-        Field(max_length=16),
-        BeforeValidator(_as_list, json_schema_input_type=str | list[str] | None),
-    ] = None
     store: bool | None = None
-    temperature: float | None = Field(default=None, ge=0, le=2)
     text: TextOptions | None = None
     thinking_budget: Budget | None = None
     thinking_budget_tokens: Budget | None = None
     thinking_token_budget: Budget | None = None
-    top_k: int | None = Field(default=None, ge=-1, le=2**31 - 1)
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    top_p: float | None = Field(default=None, ge=0, le=1)
     truncation: Literal["disabled"] | None = None
 
     @property

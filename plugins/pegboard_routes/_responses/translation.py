@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 from pegboard_contracts.conversation import Conversation
-from pegboard_contracts.errors import invalid_request, not_supported
+from pegboard_contracts.errors import invalid_request
 from pegboard_contracts.generation import (
     GenerationRequest,
     OutputFormat,
     ReasoningOptions,
-    Sampling,
 )
 from pegboard_contracts.principal import Principal
 
@@ -28,11 +27,10 @@ from pegboard_routes._responses.response_object import (
 )
 from pegboard_routes._responses.settings import Settings
 from pegboard_routes._responses.tools import OfferedTools, offered_tools
+from pegboard_routes._sampling_fields import refuse_unsupported
 
 _EFFORT_OFF = {"none", "off", "disabled", "false", "0"}
 _SUMMARIES = {"auto", "concise", "detailed"}
-_SMALLEST_TOP_P = 1e-6
-_SEEDS = 2**63
 
 
 def input_request(
@@ -78,7 +76,7 @@ def generation_request(
     Raises `ApiError` 501 for fields that cannot be honoured and 400 for what contradicts
     itself.
     """
-    refuse_unsupported(body)
+    refuse_unsupported(body.model_extra, ResponsesRequest.refused)
     shown = input_request(body, items, tools, principal, settings)
     output_format = _output_format(body)
     limit = body.max_tokens or body.max_completion_tokens or body.n_predict
@@ -92,7 +90,7 @@ def generation_request(
         raise invalid_request(message, param="thinking_budget_tokens")
     return msgspec.structs.replace(
         shown,
-        sampling=_sampling(body),
+        sampling=body.sampling(),
         max_output_tokens=limit,
         stop=tuple(body.stop or ()),
         top_logprobs=(body.top_logprobs or 0) if wants_logprobs(body) else None,
@@ -100,14 +98,6 @@ def generation_request(
         output_format=output_format,
         reasoning=msgspec.structs.replace(shown.reasoning, budget_tokens=budget),
     )
-
-
-def refuse_unsupported(body: ResponsesRequest) -> None:
-    """Raise the 501 of a field that is known and cannot be honoured."""
-    for name, value in (body.model_extra or {}).items():
-        idle = ResponsesRequest.refused.get(name)
-        if idle is not None and value is not None and value not in idle:
-            raise not_supported(name)
 
 
 def wants_logprobs(body: ResponsesRequest) -> bool:
@@ -139,7 +129,7 @@ def draft(
     body: ResponsesRequest, tools: OfferedTools, settings: Settings, identifier: str, now: int
 ) -> ResponseObject:
     """Make the response as far as the request tells it."""
-    sampling = _sampling(body)
+    sampling = body.sampling()
     return ResponseObject(
         id=identifier,
         created_at=now,
@@ -173,21 +163,6 @@ def _background(body: ResponsesRequest, settings: Settings) -> bool | msgspec.Un
     if body.background:
         return True
     return False if settings.background_key_always else UNSET
-
-
-def _sampling(body: ResponsesRequest) -> Sampling:
-    return Sampling(
-        temperature=body.temperature,
-        # 0 keeps the likeliest token alone; engines demand more than 0.
-        top_p=None if body.top_p is None else max(body.top_p, _SMALLEST_TOP_P),
-        top_k=None if body.top_k is None else max(body.top_k, 0),
-        min_p=body.min_p,
-        repetition_penalty=body.repetition_penalty,
-        presence_penalty=body.presence_penalty,
-        frequency_penalty=body.frequency_penalty,
-        seed=None if body.seed is None else body.seed % _SEEDS,
-        ignore_eos=bool(body.ignore_eos),
-    )
 
 
 def _thinking_budget(body: ResponsesRequest) -> int | None:
