@@ -51,11 +51,13 @@ PROFILES = {
         plugins=(
             "chat_completions",
             "completions",
+            "conversations",
             "devices",
             "embeddings",
             "health",
             "models",
             "rerank",
+            "responses",
             "tokenization",
         ),
     ),
