@@ -118,11 +118,15 @@ def raw(url: str, request: bytes) -> bytes:
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
         b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
         b"GET /v1/models HTTP/1.0\r\n\r\n",
+        b"BREW /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"nonsense\r\n\r\n",
     ],
 )
 def test_malformed_requests_are_the_clients_fault(url: str, request_: bytes) -> None:
-    assert raw(url, request_).split(b" ", 2)[1] in {b"400", b"403"}
+    head, _, body = raw(url, request_).partition(b"\r\n\r\n")
+    assert head.split(b" ", 2)[1] in {b"400", b"403"}
+    assert b"\r\nx-request-id: req-" in head.lower()
+    assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}
     assert httpx.get(f"{url}/health/live").status_code == 200
 
 

@@ -20,6 +20,7 @@ from pegboard_contracts.http import request_id
 from uvicorn import Config, Server
 
 from pegboard_kernel.app import Application, create_app
+from pegboard_kernel.cli.http_protocol import HttpProtocol
 from pegboard_kernel.cli.parser import Parser
 from pegboard_kernel.cli.setting_flags import SettingFlags, add_setting_flags, find_setting_flags
 from pegboard_kernel.faults import StartupError
@@ -89,7 +90,7 @@ class _Server(Server):
         super().__init__(
             Config(
                 _cut_off_quietly(app),
-                http="httptools",
+                http=HttpProtocol,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
