@@ -34,14 +34,17 @@ def main(arguments: Sequence[str], commands: int, reports: int) -> NoReturn:
     status = 0
     try:
         _serve(kind, pipe)
-    except (EOFError, OSError):
+    except (EOFError, ConnectionError):
         # The server is gone; there is nobody to tell.
         status = 1
     except ApiError as error:
         status = _report(pipe, error)
-    except BaseException:
+    except BaseException as error:
         logger.exception("the %s child fails", kind)
-        status = _report(pipe, server_error(f"The {kind} process failed; see the server's log."))
+        # What the system says names no path: a full disk, a folder that nobody may write.
+        why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+        fault = server_error(f"The {kind} process failed{why}; see the server's log.")
+        status = _report(pipe, fault)
     os._exit(status)
 
 
