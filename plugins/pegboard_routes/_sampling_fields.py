@@ -12,6 +12,7 @@ from pegboard_contracts.http import RequestModel
 from pydantic import BeforeValidator, Field
 
 _SMALLEST_TOP_P = 1e-6
+_SMALLEST_TEMPERATURE = 1e-5
 _SEEDS = 2**63
 
 
@@ -56,10 +57,16 @@ class SamplingFields(RequestModel):
         """Tell whether a stream ends with a chunk of usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
+    @property
+    def _temperature(self) -> float | None:
+        # The likeliest token is certain long before engines run out of digits to divide by.
+        cold = self.temperature is not None and self.temperature < _SMALLEST_TEMPERATURE
+        return 0.0 if cold else self.temperature
+
     def sampling(self) -> Sampling:
         """Return the sampling that was asked for."""
         return Sampling(
-            temperature=self.temperature,
+            temperature=self._temperature,
             # 0 keeps the likeliest token alone; engines demand more than 0.
             top_p=None if self.top_p is None else max(self.top_p, _SMALLEST_TOP_P),
             top_k=None if self.top_k is None else max(self.top_k, 0),

@@ -94,6 +94,10 @@ def test_listed_and_unknown_fields_are_accepted_and_ignored(wire: Wire) -> None:
         ("store", True),
         ("typical_p", 0.5),
         ("xtc_probability", 0.5),
+        ("min_tokens", 5),
+        ("stop_token_ids", [2]),
+        ("bad_words", ["peg"]),
+        ("documents", [{"text": "x"}]),
     ],
 )
 def test_known_fields_that_cannot_be_honoured_are_refused_by_name(
@@ -105,12 +109,26 @@ def test_known_fields_that_cannot_be_honoured_are_refused_by_name(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("logit_bias", {}), ("store", False), ("modalities", ["text"]), ("typical_p", 1.0)],
+    [
+        ("logit_bias", {}),
+        ("store", False),
+        ("modalities", ["text"]),
+        ("typical_p", 1.0),
+        ("min_tokens", 0),
+        ("stop_token_ids", []),
+    ],
 )
 def test_a_field_that_asks_for_what_happens_anyway_is_no_fault(
     wire: Wire, name: str, value: object
 ) -> None:
     assert wire().asked(**{name: value}) == wire().asked()
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-45, 1e-38, 9e-6])
+def test_a_temperature_that_leaves_nothing_to_chance_is_zero(
+    wire: Wire, temperature: float
+) -> None:
+    assert wire().asked(temperature=temperature) == wire().asked(temperature=0)
 
 
 @pytest.mark.parametrize(
