@@ -18,7 +18,7 @@ _DEVICE_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
 def model_id_from(name: str) -> str:
     """Turn a file's, folder's or repository's name into an id that `MODEL_ID` matches."""
     model_id = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:128].rstrip(".")
-    if _DEVICE_NAMES.fullmatch(model_id):
+    if model_id == "auto" or _DEVICE_NAMES.fullmatch(model_id):
         return f"model-{model_id}"
     return model_id or "model"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from pathlib import Path
 
 from pegboard_contracts.errors import ApiError, invalid_request
@@ -38,10 +39,10 @@ class LocalPath(ModelSource):
         return path
 
     def default_id(self, address: str) -> str:
-        """Derive the id from the folder's name or the file's stem."""
+        """Derive the id from the folder's name or the file's stem, a link's own name included."""
         path = Path(address.replace("\0", ""))
         try:
-            path = path.expanduser().resolve()
+            path = Path(os.path.normpath(path.expanduser().absolute()))
             is_file = path.is_file()
         except (OSError, RuntimeError, ValueError):
             is_file = False

@@ -41,6 +41,7 @@ def test_a_link_is_followed_once(tmp_path: Path) -> None:
     (tmp_path / "real.gguf").touch()
     (tmp_path / "link.gguf").symlink_to(tmp_path / "real.gguf")
     assert LocalPath().resolve(str(tmp_path / "link.gguf")) == tmp_path / "real.gguf"
+    assert LocalPath().default_id(str(tmp_path / "link.gguf")) == "link"
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     with pytest.raises(ApiError) as refused:
@@ -56,6 +57,8 @@ def test_a_link_is_followed_once(tmp_path: Path) -> None:
         ("demo.json", "demo"),
         ("/models/my model.gguf", "my-model"),
         ("con.gguf", "model-con"),
+        ("auto.gguf", "model-auto"),
+        ("/models/tiny/sub/..", "tiny"),
         ("/", "model"),
     ],
 )

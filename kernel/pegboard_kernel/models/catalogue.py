@@ -97,6 +97,12 @@ def check_id(model_id: str) -> None:
             f"'{model_id[:80]}' is no model id: letters, digits, '.', '_' and '-', at most 128, "
             "beginning with a letter or digit and not ending with a dot"
         )
+    _check_not_auto(model_id)
+
+
+def _check_not_auto(name: str) -> None:
+    if name == "auto":
+        raise ValueError("'auto' means any loaded model and names none")
 
 
 def _claim_names(entry: ModelEntry, names: set[str]) -> None:
@@ -105,6 +111,6 @@ def _claim_names(entry: ModelEntry, names: set[str]) -> None:
     for name in wanted:
         if name in names:
             raise ValueError(f"the name '{name.lstrip('=')}' belongs to an earlier entry")
-    if "auto" in (entry.id, *entry.aliases):
-        raise ValueError("'auto' means any loaded model and names none")
+    for alias in entry.aliases:
+        _check_not_auto(alias)
     names.update(wanted)
