@@ -29,9 +29,10 @@ def select(
 ) -> list[Found]:
     """Choose the plugins to load: the profile's, those enabled by name, minus the disabled.
 
-    Raises `StartupError` for an unknown profile and for a disabled name that is unknown,
-    because a misspelt one would leave its plugin on.
+    Raises `StartupError` for an unknown profile or section, and for a disabled name that is
+    unknown, because a misspelt one would leave its plugin on.
     """
+    _refuse_unknown_sections(inventory, settings)
     profile, disabled, required = settings.profile, settings.disabled, settings.required
     if profile not in PROFILES:
         known = ", ".join(PROFILES)
@@ -61,6 +62,14 @@ def select(
             reason = f"not in the profile '{profile}'"
             _disable(records, found, reason, f"enable it with --enable {found.name}")
     return chosen
+
+
+def _refuse_unknown_sections(inventory: Mapping[str, Found], settings: Settings) -> None:
+    unknown = sorted(settings.plugins.keys() - inventory.keys())
+    if unknown:
+        raise StartupError(
+            *(f"plugins.{n}: no plugin is named '{n}'.{suggestion(n, inventory)}" for n in unknown)
+        )
 
 
 def _refuse_unknown_store(inventory: Mapping[str, Found], store: str) -> None:

@@ -12,6 +12,7 @@ from pegboard_contracts.server import PluginRecord, PluginState
 
 from pegboard_kernel.faults import reason_of
 from pegboard_kernel.inventory import Found
+from pegboard_kernel.profiles import REQUIRED
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class PluginRecords:
             name=name,
             state=PluginState.MISSING,
             reason="no installed distribution has a plugin of this name",
-            remedy=f"install it, or take it out of the settings.{hint}",
+            remedy="install it, or take it out of the settings" + (hint and f".{hint}"),
             required=required,
         )
 
@@ -110,8 +111,7 @@ class PluginRecords:
         """Return one line for each required plugin that is neither active nor disabled."""
         accepted = (PluginState.ACTIVE, PluginState.DISABLED)
         return [
-            f"required plugin '{record.name}' is {record.state}: {record.reason}; {record.remedy}, "
-            f"or start without it: --disable {record.name}"
+            _refusal(record)
             for record in self.plugins()
             if record.required and record.state not in accepted
         ]
@@ -127,3 +127,10 @@ class PluginRecords:
             details = "" if state is PluginState.DISABLED else f" ({'; '.join(told)})"
             parts.append(f"{counts[state]} {state}{details}")
         return ", ".join(parts)
+
+
+def _refusal(record: PluginRecord) -> str:
+    line = f"required plugin '{record.name}' is {record.state}: {record.reason}; {record.remedy}"
+    # Only what is known can be disabled: a name that the operator made up cannot.
+    known = record.kind or record.name in REQUIRED
+    return f"{line}, or start without it: --disable {record.name}" if known else line

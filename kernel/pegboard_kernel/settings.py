@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,13 @@ CONFIG_FILE = "pegboard.toml"
 
 LocalPath = Annotated[Path, AfterValidator(Path.expanduser)]
 """A path that may begin with `~`."""
+
+
+def _folder(path: Path) -> Path:
+    with contextlib.suppress(OSError):  # what cannot be looked at is told when it is used
+        if path.is_file():
+            raise ValueError("this is a file and no folder")
+    return path
 
 
 def _default_data_dir() -> Path:
@@ -67,7 +75,7 @@ class Settings(BaseModel):
         ge=0,
         le=65535,
     )
-    data_dir: LocalPath = Field(
+    data_dir: Annotated[LocalPath, AfterValidator(_folder)] = Field(
         default_factory=_default_data_dir,
         description="Folder of the catalogue, converted models and caches.",
         json_schema_extra={"flag": "--data-dir", "env": ["OV_LLM_DATA_DIR"]},

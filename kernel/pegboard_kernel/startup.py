@@ -26,7 +26,7 @@ from pydantic import SecretStr, ValidationError
 from pegboard_kernel.board import Board
 from pegboard_kernel.devices import BoardDevices
 from pegboard_kernel.encoding.path import PathEncoder
-from pegboard_kernel.faults import StartupError, suggestion
+from pegboard_kernel.faults import StartupError
 from pegboard_kernel.generation.generator import PathGenerator
 from pegboard_kernel.generation.inspection import PathInspector
 from pegboard_kernel.hook_calls import Contribution, HookCalls
@@ -83,7 +83,6 @@ def wire(settings: Settings, entry_points: Iterable[EntryPoint] | None = None) -
     Raises `StartupError` for what makes every server of these settings impossible.
     """
     inventory = take_inventory(entry_points)  # 2
-    _refuse_unknown_sections(settings, inventory)
     records = PluginRecords(inventory)
     selected = select(inventory, records, settings)  # 3
     classes = load_classes(selected, records)  # 4 and 5
@@ -91,15 +90,6 @@ def wire(settings: Settings, entry_points: Iterable[EntryPoint] | None = None) -
     _configure_and_register(wiring)  # 7 and 8
     _provide_services(wiring)  # 9
     return wiring
-
-
-def _refuse_unknown_sections(settings: Settings, known: Iterable[str]) -> None:
-    names = set(known)
-    unknown = sorted(settings.plugins.keys() - names)
-    if unknown:
-        raise StartupError(
-            *(f"plugins.{n}: no plugin is named '{n}'.{suggestion(n, names)}" for n in unknown)
-        )
 
 
 def _configure_and_register(wiring: Wiring) -> None:

@@ -59,7 +59,8 @@ def ask(
         env=environment,
         input=question,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="surrogateescape",
         timeout=60,
         check=False,
     )
@@ -69,6 +70,11 @@ def test_a_question_from_a_pipe(environment: dict[str, str], url: str) -> None:
     done = ask(environment, "one two  three\n", "--url", url)
     assert (done.returncode, done.stdout) == (0, "one two  three\n")
     assert ask(environment, "think", "--url", url).stdout == "So: yes.\n"
+
+
+def test_bytes_from_a_pipe_need_not_be_text(environment: dict[str, str], url: str) -> None:
+    done = ask(environment, "one\udcff two\n", "--url", url)
+    assert (done.returncode, done.stdout) == (0, "one\ufffd two\n")
 
 
 def test_a_question_answered_as_json(environment: dict[str, str], url: str) -> None:

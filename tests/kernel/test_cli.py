@@ -159,13 +159,15 @@ def test_config_compat_lists_the_presets(run: Run) -> None:
     [
         (("--port", "many"), "port (flag --port): "),
         (("--port", "70000"), "port (flag --port): "),
-        (("--prot", "1"), "unrecognized arguments: --prot"),
+        (("--prot", "1"), "pegboard serve: unrecognized arguments: --prot"),
+        (("--model",), "pegboard serve: argument --model: expected one argument"),
+        (("--data-dir", __file__), "data_dir (flag --data-dir): "),
         (("--profile", "maximal"), "profile: there is no 'maximal'"),
         (("--disable", "hermse"), "Did you mean 'hermes'?"),
         (("--compat", "opnai"), "there is no preset 'opnai'"),
         (("--config", "absent.toml"), "absent.toml cannot be read"),
         (("--host", "256.1.1.1", "--port", "0"), "cannot listen on"),
-        (("--require", "absent", "--port", "0"), "required plugin 'absent' is missing"),
+        (("--require", "absent", "--port", "0"), "install it, or take it out of the settings\n"),
     ],
 )
 def test_bad_settings_exit_2_with_a_line(run: Run, arguments: tuple[str, ...], told: str) -> None:
@@ -174,6 +176,19 @@ def test_bad_settings_exit_2_with_a_line(run: Run, arguments: tuple[str, ...], t
     assert told in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("command", [("serve",), ("config", "show"), ("plugins", "list")])
+def test_a_section_of_no_plugin_is_named_by_every_command(
+    run: Run, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "odd.toml").write_text("[plugins.hermse]\na = 1\n", encoding="utf-8")
+    done = run(*command, "--config", "odd.toml")
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == "pegboard: plugins.hermse: no plugin is named 'hermse'. Did you mean 'hermes'?\n"
+    )
 
 
 def test_completion(run: Run) -> None:

@@ -22,7 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] in COMMANDS:
             name = arguments[0]
             import_module(COMMANDS[name].module).configure(commands[name], arguments[1:])
-        namespace = parser.parse_args(arguments)
+        namespace, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            asked = commands.get(arguments[0], parser)
+            asked.error(f"unrecognized arguments: {' '.join(unknown)}")
         if "run" not in namespace:
             parser.print_help()
             return 2

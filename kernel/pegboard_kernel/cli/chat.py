@@ -62,7 +62,8 @@ def _run(flags: SettingFlags, namespace: argparse.Namespace) -> int:
             if sys.stdin.isatty():
                 _converse(talk)
             else:
-                _answer_once(talk, sys.stdin.read(), as_json=namespace.json)
+                question = sys.stdin.buffer.read().decode(errors="replace")  # a pipe brings bytes
+                _answer_once(talk, question, as_json=namespace.json)
     except ServerError as error:
         print(f"pegboard chat: {error}", file=sys.stderr)
         return 1

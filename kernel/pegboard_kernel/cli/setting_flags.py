@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -81,9 +82,11 @@ def add_setting_flags(parser: Parser, flags: SettingFlags) -> None:
 
 def _classes(fields: Sequence[SettingField], arguments: Sequence[str]) -> Classes:
     """Load the selected plugins' classes, to know their settings' names."""
-    early = Parser(prog="pegboard", add_help=False)
+    early = Parser(prog="pegboard", add_help=False, exit_on_error=False)
     _add(early, "", fields)
-    namespace, _ = early.parse_known_args(list(arguments))
+    namespace = argparse.Namespace()
+    with contextlib.suppress(argparse.ArgumentError):  # the command's own parser tells it
+        early.parse_known_args(list(arguments), namespace)
     settings = build_settings(SettingFlags(fields).layer(namespace))
     inventory = take_inventory()
     records = PluginRecords(inventory)
