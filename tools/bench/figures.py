@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from tools.bench.rounds import Sample
+from tools.bench.rounds import Constrained, Sample
+from tools.bench.work import Outcome
 
 MAX_CPU_RATIO = 1.05
 MAX_PARENT_MICROSECONDS = 150.0
@@ -15,6 +16,7 @@ MIN_THROUGHPUT_RATIO = 0.95
 MAX_ADDED_FIRST_SECONDS = 0.010
 MAX_START_RATIO = 1.3
 MAX_START_SECONDS = 1.5
+MIN_CONSTRAINED_RATIO = 0.85
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,3 +177,38 @@ def start_figures(bare: Sequence[float], server: Sequence[float]) -> list[Figure
         figure("start to ready, bare engine", "s", bare),
         figure("start to ready, server", "s", server, at_most=round(limit, 2)),
     ]
+
+
+def constrained_figures(rounds: Sequence[Constrained]) -> list[Figure]:
+    """Make the figures of answers under schemas; what their first use costs stands apart."""
+    if not rounds:
+        return []
+    return [
+        figure("under schemas, 8 at a time", "tok/s", (_speed(one.bound) for one in rounds)),
+        figure("the same without schemas", "tok/s", (_speed(one.free) for one in rounds)),
+        figure(
+            "throughput, with schemas / without",
+            "",
+            (_speed(one.bound) / _speed(one.free) for one in rounds),
+            at_least=MIN_CONSTRAINED_RATIO,
+        ),
+        figure(
+            "first text of 8 schemas used first",
+            "ms",
+            (statistics.median(one.first_use.first) * 1e3 for one in rounds),
+        ),
+        figure(
+            "first text of the same used again",
+            "ms",
+            (statistics.median(one.bound.first) * 1e3 for one in rounds),
+        ),
+        figure(
+            "first text without schemas",
+            "ms",
+            (statistics.median(one.free.first) * 1e3 for one in rounds),
+        ),
+    ]
+
+
+def _speed(outcome: Outcome) -> float:
+    return outcome.output_tokens / outcome.seconds

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import collections
 import functools
+import itertools
 import re
 import sys
 import time
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -78,7 +79,11 @@ class LoadGenerator:
         self._address = address.hostname or "127.0.0.1", address.port or 80
         self._model = model
 
-    def _request(self, prompt: str, tokens: int) -> bytes:
+    def _request(self, prompt: str, tokens: int, schema: dict[str, Any] | None) -> bytes:
+        form: dict[str, Any] = {"ignore_eos": True}
+        if schema is not None:
+            inner = {"name": "bench", "strict": True, "schema": schema}
+            form = {"response_format": {"type": "json_schema", "json_schema": inner}}
         body = msgspec.json.encode(
             {
                 "model": self._model,
@@ -90,7 +95,7 @@ class LoadGenerator:
                 "stream_options": {"include_usage": True},
                 "temperature": 0,
                 "max_tokens": tokens,
-                "ignore_eos": True,
+                **form,
             }
         )
         host, port = self._address
@@ -103,7 +108,8 @@ class LoadGenerator:
 
     async def run(self, work: Work) -> Outcome:
         """Answer all prompts, `concurrency` at a time."""
-        waiting = collections.deque(work.prompts)
+        schemas: list[dict[str, Any] | None] = [*work.schemas] or [None]
+        waiting = collections.deque(zip(work.prompts, itertools.cycle(schemas), strict=False))
         first: list[float] = []
         prompt_tokens = output_tokens = 0
 
@@ -111,7 +117,8 @@ class LoadGenerator:
             nonlocal prompt_tokens, output_tokens
             loop = asyncio.get_running_loop()
             while waiting:
-                request = self._request(waiting.popleft(), work.tokens)
+                prompt_text, schema = waiting.popleft()
+                request = self._request(prompt_text, work.tokens, schema)
                 asked = time.perf_counter()
                 stream = Stream(request)
                 await loop.create_connection(functools.partial(_same, stream), *self._address)

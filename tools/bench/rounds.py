@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from tools.bench.processes import Measured, busy_cpu
-from tools.bench.work import Outcome, Work, fresh_prompts
+from tools.bench.work import Outcome, Work, fresh_prompts, small_schemas
+
+CONSTRAINED_STREAMS = 8
 
 Side = Literal["bare", "server"]
 
@@ -44,6 +47,14 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     parent_cpu: float
     load_cpu: float
     foreign_cpu: float
+
+
+class Constrained(msgspec.Struct, frozen=True, kw_only=True):
+    """Carry a round of answers under schemas: their first use, the next, and free answers."""
+
+    first_use: Outcome
+    bound: Outcome
+    free: Outcome
 
 
 class Bench:
@@ -116,3 +127,17 @@ class Bench:
     def _first(self, side: Side, work: Work) -> float:
         asked = self._bare if side == "bare" and self._bare is not None else self._load
         return asked.ask(work).first[0]
+
+    def constrained(self, progress: Callable[[str], None]) -> Iterator[Constrained]:
+        """Measure eight streams under eight different schemas against eight free ones."""
+        for number in range(self._plan.rounds):
+            progress(f"round {number + 1}: under schemas, {CONSTRAINED_STREAMS} at a time")
+            schemas = small_schemas(number)
+            first_use, again, free = (
+                self._work("short", CONSTRAINED_STREAMS, tokens) for tokens in (1, None, None)
+            )
+            yield Constrained(
+                first_use=self._load.ask(replace(first_use, schemas=schemas)),
+                bound=self._load.ask(replace(again, schemas=schemas)),
+                free=self._load.ask(free),
+            )

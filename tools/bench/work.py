@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 
@@ -19,11 +20,15 @@ LENGTHS = {"short": 24, "long": 460}
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask for answers of exactly `tokens` tokens to all prompts, `concurrency` at a time."""
+    """Ask for answers of exactly `tokens` tokens to all prompts, `concurrency` at a time.
+
+    With `schemas`, which must allow answers of so many tokens, each prompt in turn gets one.
+    """
 
     prompts: list[str]
     concurrency: int
     tokens: int
+    schemas: list[dict[str, Any]] = []
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,3 +46,31 @@ def fresh_prompts(kind: str, count: int, chance: random.Random) -> list[str]:
         "Tell me about " + " ".join(chance.choices(_WORDS, k=LENGTHS[kind])) + "."
         for _ in range(count)
     ]
+
+
+def small_schemas(round_number: int) -> list[dict[str, Any]]:
+    """Make eight different small schemas of long answers; each round has its own."""
+    text, whole = {"type": "string"}, {"type": "integer", "minimum": round_number}
+    items: list[dict[str, Any]] = [
+        whole,
+        {"enum": ["red", "green", "blue", str(round_number)]},
+        {"type": "number", "minimum": round_number, "maximum": round_number + 1},
+        {"type": "boolean"},
+        _object(name=text, age=whole),
+        _object(city=text, tags={"type": "array", "items": text, "maxItems": 3}),
+        _object(at={"type": "string", "format": "date"}, ok={"type": "boolean"}),
+        _object(kind={"enum": ["a", "b"]}, inner=_object(x=whole)),
+    ]
+    return [
+        _object(**{f"list_{round_number}": {"type": "array", "items": one, "minItems": 64}})
+        for one in items
+    ]
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
