@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -68,13 +69,14 @@ def test_two_commands_and_the_snippet_work(
 
 
 def test_a_second_start_takes_seconds(clone: Path, serve: Serve, free_port: int) -> None:
-    """The best of three, since the machine may be busy with other tests."""
+    """The best of three; a machine with more work than processors gets longer by as much."""
     if not (clone / ".venv" / "installed-serve").exists():
         make_serve(serve, clone, free_port).stop()
     for last in (False, False, True):
         server = make_serve(serve, clone, free_port)
         server.stop()
-        if server.seconds < SECONDS_OF_A_SECOND_START:
+        share = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        if server.seconds < SECONDS_OF_A_SECOND_START * share:
             break
         assert not last, f"{server.seconds} seconds"
 
