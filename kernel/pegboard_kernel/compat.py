@@ -35,6 +35,7 @@ PRESETS = {
         summary="responses as the strict Open Responses schema wants them",
         values={
             "plugins.responses.background_key_always": True,
+            "plugins.responses.compact_short_histories": True,
             "plugins.responses.compaction_events": False,
             "plugins.responses.reasoning_events": "summary",
         },

@@ -55,8 +55,10 @@ BODIES: list[dict[str, Any]] = [
 
 
 @cache
-def validators() -> tuple[dict[str, Draft202012Validator], Draft202012Validator]:
-    """Make a validator for each event by its type, and one for the response."""
+def validators() -> tuple[
+    dict[str, Draft202012Validator], Draft202012Validator, Draft202012Validator
+]:
+    """Make a validator for each event by its type, for the response and for a compaction."""
     document = json.loads(DOCUMENT.read_text())
     schemas: dict[str, Any] = document["components"]["schemas"]
 
@@ -70,7 +72,7 @@ def validators() -> tuple[dict[str, Draft202012Validator], Draft202012Validator]
         if name.endswith("StreamingEvent")
         for kind in schema["properties"]["type"]["enum"]
     }
-    return events, validator("ResponseResource")
+    return events, validator("ResponseResource"), validator("CompactResource")
 
 
 def complaints(validator: Draft202012Validator, value: dict[str, Any]) -> list[str]:
@@ -108,7 +110,7 @@ def _rules() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: str(body["input"])[:8])
 def test_events_and_objects_keep_the_public_schema(strict: OpenAI, body: dict[str, Any]) -> None:
-    by_type, resource = validators()
+    by_type, resource, _ = validators()
     raw: Any = strict.with_raw_response
     if body["input"] != "boom":
         answer = raw.responses.create(**{"model": "scripted", **body}).http_response.json()
@@ -141,6 +143,32 @@ def test_the_official_sdk_reads_everything_strictly(strict: OpenAI, body: dict[s
         seen = [event.type for event in stream]
     assert seen[-1] in ("response.completed", "response.incomplete")
     responses.delete(made.id)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "one short line",
+        [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
+        [
+            {"role": "system", "content": "s"},
+            {"role": "user", "content": "long " * 200},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "c"},
+        ],
+    ],
+    ids=["line", "turn", "history"],
+)
+def test_compactions_keep_the_public_schema(strict: OpenAI, given: str | list[Any]) -> None:
+    raw: Any = strict.with_raw_response
+    made = raw.responses.compact(model="scripted", input=given).http_response.json()
+    assert complaints(validators()[2], made) == []
+    assert [item["type"] for item in made["output"]].count("compaction") == 1
+    responses: Any = strict.responses
+    again = responses.create(
+        model="scripted", input=[*made["output"], {"role": "user", "content": "go on"}]
+    )
+    assert again.status == "completed"
 
 
 def test_the_official_sdk_loops_over_tools(strict: OpenAI) -> None:

@@ -56,6 +56,7 @@ async def compacted(
         context_tokens=context,
         keep_tokens=body.keep_tokens,
         summary_tokens=body.max_output_tokens or DEFAULT_SUMMARY_TOKENS,
+        always=settings.compact_short_histories,
     )
     compaction = await compact(desk.generator, order, make_request)
     identifier = new_response_id()

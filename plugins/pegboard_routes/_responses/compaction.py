@@ -51,13 +51,17 @@ MakeRequest = Callable[[Sequence[AnyItem]], GenerationRequest]
 
 
 class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Say what is compacted and within which bounds; `before` counts the rendered input."""
+    """Say what is compacted and within which bounds; `before` counts the rendered input.
+
+    `always` gives a summary even when it makes nothing shorter.
+    """
 
     items: Sequence[AnyItem]
     before: int
     context_tokens: int | None
     keep_tokens: int | None = None
     summary_tokens: int = DEFAULT_SUMMARY_TOKENS
+    always: bool = False
 
     @property
     def kept(self) -> int:
@@ -107,6 +111,8 @@ async def compact(
     newest_user = _newest_user(turns)
     kept = [newest_user] if newest_user is not None and newest_user < cut else []
     older = [item for index, item in enumerate(turns[:cut]) if index not in kept]
+    if not older and order.always:
+        older = turns
     if not older:
         message = "There is no older turn to summarize; shorten the input, or leave it as it is."
         raise context_exceeded(message)
@@ -114,7 +120,7 @@ async def compact(
     model, summary, usage = await _summarize(generator, base, older, order.summary_tokens)
     compacted = [*instructions, summary_message(summary), *retained]
     after = await generator.count(make_request(compacted))
-    if after >= order.before:
+    if after >= order.before and not order.always:
         message = "The summary does not make the context shorter; nothing has been changed."
         raise context_exceeded(message)
     if order.context_tokens is not None and after >= order.context_tokens:

@@ -101,6 +101,8 @@ class LiveResponse:
             self._publish()
         self._reading = asyncio.create_task(self._read(events))
         self._driver = asyncio.create_task(self._drive(self._reading, events))
+        if self._settled is not None:
+            self._reading.cancel()
 
     def refuse(self, error: ApiError) -> None:
         """Decide, before the start, that the response fails."""
@@ -117,9 +119,10 @@ class LiveResponse:
         return await self.end()
 
     async def fail(self, error: ApiError) -> None:
-        """End now as failed, unless the end is decided; wait for it."""
+        """End now as failed, unless the end is decided; wait for it when it has begun."""
         self._settle(error)
-        await self.end()
+        if self._driver is not None:
+            await self.end()
 
     async def follow(self, start: int = 0) -> AsyncGenerator[WireEvent, None]:
         """Yield the events from number `start` on, as they come, to the terminal one."""

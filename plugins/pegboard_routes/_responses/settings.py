@@ -80,6 +80,11 @@ class Settings(PluginSettings):
         description="Hand the Responses API's reasoning.effort to the chat template.",
         json_schema_extra={"flag": "--map-reasoning-effort"},
     )
+    compact_short_histories: bool = Field(
+        default=False,
+        description="Let /responses/compact summarize what does not get shorter by it.",
+        json_schema_extra={"flag": "--compact-short-histories"},
+    )
     compaction_events: bool = Field(
         default=True,
         description="Stream the mlx.compaction events, which strict clients do not know.",
