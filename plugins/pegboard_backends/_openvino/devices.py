@@ -101,7 +101,8 @@ def _matches(device: str, available: Sequence[str]) -> bool:
 
 def suggestions(available: Iterable[str]) -> list[str]:
     """Return the expressions worth trying on a machine, the plainest first; no promise of speed."""
-    families = [name for name in ("NPU", "GPU", "CPU") if name in set(map(family_of, available))]
+    there = set(map(family_of, available))
+    families = [name for name in ("NPU", "GPU", "CPU") if name in there]
     found: list[str] = [*reversed(families), "AUTO"] if families else []
     if len(families) > 1:
         listed = ",".join(families)

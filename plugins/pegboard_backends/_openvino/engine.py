@@ -181,7 +181,7 @@ class BatchingEngine:
         try:
             constraint = running.open_constraint()
             config = generation_config(submission, constraint, self._ends, limit)
-            prompt = _id_tensor(submission.prompt_ids + running.generated)
+            prompt = library.id_tensor(submission.prompt_ids + running.generated)
             running.handle = self._pipeline.add_request(self._next_id, prompt, config)
         except (RuntimeError, TypeError, ValueError) as error:
             logger.exception("GenAI refuses a request")
@@ -274,7 +274,7 @@ class BatchingEngine:
     def _count_blocks(self) -> int:
         """Run one token; it takes one block of the cache, and usage is told in percent."""
         config = library.genai().GenerationConfig(max_new_tokens=2, ignore_eos=True)
-        handle = self._pipeline.add_request(self._next_id, _id_tensor([0]), config)
+        handle = self._pipeline.add_request(self._next_id, library.id_tensor([0]), config)
         self._next_id += 1
         self._pipeline.step()
         usage = self._pipeline.get_metrics().cache_usage
@@ -282,9 +282,3 @@ class BatchingEngine:
             self._pipeline.step()
         del handle
         return round(100 / usage) if usage else blocks_of(self._info.context_tokens)
-
-
-def _id_tensor(token_ids: list[int]) -> Any:  # noqa: ANN401 - OpenVINO's
-    import numpy as np  # noqa: PLC0415 - comes with OpenVINO
-
-    return library.openvino().Tensor(np.array([token_ids], dtype=np.int64))

@@ -25,6 +25,7 @@ from pegboard_backends._openvino.devices import (
 from pegboard_backends._openvino.engine import BatchingEngine
 from pegboard_backends._openvino.gguf_file import read_gguf
 from pegboard_backends._openvino.model_files import ModelFiles, check_model_folder, read_model_files
+from pegboard_backends._openvino.npu_guard import npu_problem
 from pegboard_backends._openvino.prompt_tokenizer import FolderTokenizer
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Carry what both children need; the catalogue entry's `options` may set the later fields.
 
     `kv_cache_blocks` fixes the cache exactly and wins over `kv_cache_gb`. `own_precision`
-    leaves the precision of activations to the device. `properties` are OpenVINO's own and
+    leaves the precision of activations to the device. `response_tokens` is what a device
+    with fixed lengths keeps for the answer. `properties` are OpenVINO's own and
     win over everything set here; `device_properties` hold them by device.
     """
 
@@ -76,6 +78,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     prefix_caching: bool = True
     precision_hint: PrecisionHint | None = None
     own_precision: bool = False
+    response_tokens: int | None = None
     kv_cache_precision: str | None = None
     cache_eviction: CacheEviction | None = None
     sparse_attention: bool = False
@@ -128,10 +131,11 @@ def open_batching_engine(options: EngineOptions) -> BatchingEngine:
     """
     expression = parse_device(options.device)
     core = DeviceCore()
+    files = read_model_files(model_folder(options))
+    expression = without_npu(expression, files)
     check_available(expression, core.available())
-    files = read_model_files(_model_folder(options))
-    context_tokens = _context_tokens(files, options)
-    properties = _properties(files, options, expression)
+    context_tokens = context_tokens_for(files, options)
+    properties = engine_properties(files, options, expression)
     core.check_properties(expression, properties)
     genai = library.genai()
     scheduler = _scheduler(options)
@@ -151,7 +155,7 @@ def open_batching_engine(options: EngineOptions) -> BatchingEngine:
         grammar=True,
         properties={
             **{name: str(value) for name, value in properties.items()},
-            "requested_device": expression.text,
+            "requested_device": options.device,
             "kv_cache_gb": scheduler.cache_size,
             "max_batched_tokens": options.max_batched_tokens,
             "prefix_caching": options.prefix_caching,
@@ -164,20 +168,40 @@ def open_batching_engine(options: EngineOptions) -> BatchingEngine:
 
 def open_folder_tokenizer(options: EngineOptions) -> FolderTokenizer:
     """Open the tokenizer of the same model."""
-    return FolderTokenizer(_model_folder(options), Path(options.cache_dir))
+    return FolderTokenizer(model_folder(options), Path(options.cache_dir))
 
 
-def _model_folder(options: EngineOptions) -> Path:
+def model_folder(options: EngineOptions) -> Path:
+    """Return the folder of IR, made from a GGUF file when it is not there yet."""
     source = Path(options.source)
     return source if source.is_dir() else converted_folder(source, Path(options.cache_dir))
 
 
-def _context_tokens(files: ModelFiles, options: EngineOptions) -> int:
+def context_tokens_for(files: ModelFiles, options: EngineOptions) -> int:
+    """Return the context that was asked for, at most the model's own; raises `ApiError` 400."""
     known, wanted = files.context_tokens, options.context_tokens
     if known is None and wanted is None:
         message = "The model does not say how long its context is; set its max_context_len."
         raise invalid_request(message, param="max_context_len", code="context_length_unknown")
     return min(value for value in (known, wanted) if value is not None)
+
+
+def without_npu(expression: DeviceExpression, files: ModelFiles) -> DeviceExpression:
+    """Take the NPU out of a list of devices when the weights could end the process there.
+
+    Raises `ApiError` 400 `npu_weights_refused` when nothing is left.
+    """
+    if "NPU" not in expression.families:
+        return expression
+    problem = npu_problem(files.folder, compressed=files.compressed)
+    if problem is None:
+        return expression
+    left = tuple(device for device in expression.devices if family_of(device) != "NPU")
+    if not left:
+        message = f"This model may not be loaded on the NPU: {problem}; name another device."
+        raise invalid_request(message, param="device", code="npu_weights_refused")
+    logger.warning("the NPU is left out of %s: %s", expression.text, problem)
+    return DeviceExpression(meta=expression.meta, devices=left)
 
 
 def _scheduler(options: EngineOptions) -> Any:  # noqa: ANN401 - GenAI's
@@ -201,7 +225,7 @@ def _scheduler(options: EngineOptions) -> Any:  # noqa: ANN401 - GenAI's
     return scheduler
 
 
-def _properties(
+def engine_properties(
     files: ModelFiles, options: EngineOptions, expression: DeviceExpression
 ) -> dict[str, Any]:
     """Choose the precision of activations, unless it is set.
