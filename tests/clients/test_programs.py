@@ -16,6 +16,7 @@ CLIENTS = {
     "openai_conversations.py": "openai",
     "openai_chat.py": "openai",
     "openai_node.mjs": "openai_npm",
+    "ai_sdk.mjs": "ai_sdk",
     "agents_sdk.py": "openai_agents",
     "langchain_chat.py": "langchain",
     "pydantic_ai_agent.py": "pydantic_ai",
