@@ -271,9 +271,12 @@ def test_bad_fields_are_400_with_their_path(api: Api, param: str, fields: dict[s
     assert len(error["message"]) < 400
 
 
+DEEP = b'{"model":"scripted","input":"x","metadata":' + b'{"a":' * 10_000 + b"1" + b"}" * 10_001
+
+
 @pytest.mark.parametrize(
     "body",
-    [b"{", b"[]", b'"x"', b"\xff", b'{"model":"scripted","input":' + b"[" * 10_000],
+    [b"{", b"[]", b'"x"', b"\xff", b'{"model":"scripted","input":' + b"[" * 10_000, DEEP],
 )
 def test_bodies_that_are_no_request_are_400(api: Api, body: bytes) -> None:
     for path in ("", "/compact", "/input_tokens"):

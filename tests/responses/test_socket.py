@@ -78,7 +78,8 @@ def test_a_warm_up_generates_nothing(api: Api) -> None:
 
 def test_bad_frames_are_told_and_the_connection_stays(api: Api) -> None:
     with opened(api) as socket:
-        for frame in ("{", "[]", '{"type":"response.steer"}', '{"type":"response.create"}'):
+        deep = '{"type":"response.create","metadata":' + '{"a":' * 3000 + "1" + "}" * 3001
+        for frame in (deep, "{", "[]", '{"type":"response.steer"}', '{"type":"response.create"}'):
             socket.send(frame)
             (error,) = rest(socket)
             assert error["status"] == 400

@@ -74,6 +74,7 @@ class Desk:
         request, compaction = await self._compacted(order)
         ladder, events = order.ladder, _nothing()
         if order.shown.compacts and compaction is not None:
+            ladder.name_model(compaction.model)
             events = _compacted_only(compaction)
         else:
             answers, accepted = await start_answers(self.generator, [request])
@@ -90,6 +91,9 @@ class Desk:
     async def warm_up(self, order: Order) -> LiveResponse:
         """Take in what a later response goes on with, without generating anything."""
         await self.generator.count(order.request)
+        view = self._directory.find(order.body.model)
+        if view is not None:
+            order.ladder.name_model(view.entry.id)
         order.ladder.start()
         live = LiveResponse(order.ladder, order.owner, self._keeper(order), streamed=True)
         self.live.add(live)
@@ -233,6 +237,7 @@ class Desk:
             _tell(order, compaction)
         work = self.generator.generate(request)
         if order.shown.compacts and compaction is not None:
+            order.ladder.name_model(compaction.model)
             work = _compacted_only(compaction)
         async with aclosing(work) as events:
             async for event in events:

@@ -104,6 +104,10 @@ class EventLadder:
             frequency_penalty=_number(used.frequency_penalty, draft.frequency_penalty),
         )
 
+    def name_model(self, model: str) -> None:
+        """Note the canonical id of the model."""
+        self.draft = msgspec.structs.replace(self.draft, model=model)
+
     def start(self) -> None:
         """Say `created` and `in_progress`, both with the whole object."""
         self.draft = msgspec.structs.replace(self.draft, status="in_progress")

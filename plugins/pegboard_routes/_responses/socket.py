@@ -129,24 +129,32 @@ def _as_text(frame: bytes | None) -> str:
     return (frame or b"").decode(errors="replace")
 
 
+def _no_object() -> ApiError:
+    message = "A frame is one JSON object, not nested too deeply."
+    return invalid_request(message, code="invalid_json")
+
+
 def _body_of(frame: str) -> ResponsesRequest:
     try:
         given = json.loads(frame)
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        raise invalid_request("A frame is one JSON object.", code="invalid_json")
+        raise _no_object()
     fields = cast("dict[str, Any]", given)
     if fields.get("type") != "response.create":
         message = "Frames of type 'response.create' are understood here, no others."
         raise invalid_request(message, param="type", code="unknown_event_type")
     for name in _OF_THE_TRANSPORT:
         fields.pop(name, None)
-    raw = json.dumps(fields).encode()
+    raw = b""
     try:
+        raw = json.dumps(fields).encode()
         body = ResponsesRequest.model_validate_json(raw)
     except ValidationError as error:
         raise schema_error(error, raw, 400) from None
+    except RecursionError:
+        raise _no_object() from None
     if body.background:
         message = "A background response is created with POST /v1/responses."
         raise invalid_request(message, param="background")
