@@ -42,8 +42,11 @@ PRIMED = {
     "rules": [{"match": "primed", "pieces": ["hm", "</think>", '{"a": 1}']}],
 }
 OBJECT = {"response_format": {"type": "json_object"}}
-F = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-STRICT_F = {"type": "function", "function": {**F["function"], "strict": True}}  # type: ignore[dict-item]
+F: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "f", "parameters": {"type": "object"}},
+}
+STRICT_F: dict[str, Any] = {"type": "function", "function": {**F["function"], "strict": True}}
 
 
 class Server:
@@ -180,8 +183,9 @@ def test_strict_names_what_is_not_enforced(server: Server) -> None:
 
 
 def test_a_pattern_that_takes_for_ever_to_check_harms_nobody(server: Server) -> None:
-    schema = {"type": "array", "uniqueItems": True, "items": {"type": "string"}}
-    evil: object = {"anyOf": [schema, {"type": "string", "pattern": "^(a+)+$", "not": {}}]}
+    schema: Any = {"type": "array", "uniqueItems": True, "items": {"type": "string"}}
+    evil: dict[str, Any] = {}
+    evil["anyOf"] = [schema, {"type": "string", "pattern": "^(a+)+$", "not": evil.copy()}]
     begun = time.monotonic()
     server.ask("evil", **schema_format(evil, strict=False))
     assert time.monotonic() - begun < 30
