@@ -39,6 +39,8 @@ class Fragile(Backend):
         os.write(1, b"and so does native code")
         if Path(options["broken"]).exists():
             raise ApiError(500, "It is broken.", code="broken")
+        if Path(options["broken"]).with_name("full").exists():
+            raise OSError(28, "No space left on device", "/var/lib/secret")
         return Engine(self.settings.greeting)
 
     def open_tokenizer(self, options):
@@ -195,6 +197,16 @@ def test_an_engine_that_cannot_be_opened_leaves_nothing_running(tmp_path: Path) 
     async def scenario() -> None:
         (tmp_path / "broken").touch()
         with pytest.raises(ApiError, match="It is broken"):
+            async with opened(tmp_path, []):
+                pass
+
+    asyncio.run(scenario())
+
+
+def test_what_the_system_refuses_is_told_without_its_path(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        (tmp_path / "full").touch()
+        with pytest.raises(ApiError, match=r"engine process failed \(No space left on device\);"):
             async with opened(tmp_path, []):
                 pass
 
