@@ -139,6 +139,37 @@ def test_a_grammar_that_slows_every_step_is_refused_by_name(server: Server) -> N
     assert response.json()["error"]["code"] == "constraint_too_slow"
 
 
+def test_c73_a_compile_bomb_ends_only_the_preparer(server: Server) -> None:
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        live = pool.submit(server.ask, "Tell me a story.", max_tokens=60)
+        refused = server.post(guided_grammar=r'root ::= "\"" [^"]{0,500} "\""')
+        assert live.result()["finish_reason"] in ("stop", "length")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "constraint_too_slow"
+    assert server.ask(guided_choice=["yes", "no"])["message"]["content"] in ("yes", "no")
+
+
+def test_what_would_be_slow_is_checked_afterwards_and_slows_nobody(server: Server) -> None:
+    def story() -> float:
+        begun = time.perf_counter()
+        server.ask("Tell me a story.", max_tokens=60, ignore_eos=True)
+        return time.perf_counter() - begun
+
+    slow = schema_format({"type": "string", "minLength": 200}, strict=False)
+    server.ask(max_tokens=5, **slow)
+    alone = max(story(), story())
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        bound = [pool.submit(server.ask, max_tokens=100, **slow) for _ in range(2)]
+        beside = story()
+        for one in bound:
+            choice = one.result()
+            short = choice["finish_reason"] == "stop"
+            enough = short and len(json.loads(choice["message"]["content"])) >= 200
+            assert ("unmet" in choice) is (short and not enough)
+    # Where the length is enforced, a step takes ten times as long.
+    assert beside < alone * 6
+
+
 def test_the_second_use_of_a_schema_is_cheap(server: Server) -> None:
     schema = obliged(kind={"enum": ["a", "b"]}, count={"type": "integer"})
     asked: dict[str, Any] = {**schema_format(schema), "max_tokens": 1}

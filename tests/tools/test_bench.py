@@ -9,9 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tools.bench.figures import Figure, case_figures, figure, first_figures, start_figures
-from tools.bench.rounds import Sample, Side
-from tools.bench.work import LENGTHS, Outcome, fresh_prompts
+from tools.bench.figures import (
+    Figure,
+    case_figures,
+    constrained_figures,
+    figure,
+    first_figures,
+    start_figures,
+)
+from tools.bench.rounds import Constrained, Sample, Side
+from tools.bench.work import LENGTHS, Outcome, fresh_prompts, small_schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,6 +51,27 @@ def test_ratios_are_taken_within_a_round() -> None:
     assert named(figures, "CPU, server / bare").median == pytest.approx(1.02)
     assert named(figures, "CPU, server / bare").good is True
     assert named(figures, "own process").median == pytest.approx(100.0)
+
+
+def test_schemas_are_held_to_their_bar_and_each_round_has_its_own() -> None:
+    def outcome(seconds: float) -> Outcome:
+        return Outcome(seconds=seconds, first=[0.1], prompt_tokens=50, output_tokens=100)
+
+    def measured(seconds: float) -> list[Figure]:
+        one = Constrained(
+            first_use=outcome(1.0),
+            bound=outcome(seconds),
+            free=outcome(1.0),
+            bound_cpu=seconds,
+            free_cpu=1.0,
+        )
+        return constrained_figures([one])
+
+    assert named(measured(1.1), "throughput").good is True
+    assert named(measured(1.3), "throughput").good is False
+    assert named(measured(1.3), "CPU a token").median == pytest.approx(1 / 1.3)
+    schemas = [json.dumps(schema) for number in range(2) for schema in small_schemas(number)]
+    assert len(set(schemas)) == 16
 
 
 def test_a_figure_is_a_median_with_its_middle_half() -> None:

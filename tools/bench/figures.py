@@ -193,6 +193,14 @@ def constrained_figures(rounds: Sequence[Constrained]) -> list[Figure]:
             at_least=MIN_CONSTRAINED_RATIO,
         ),
         figure(
+            "CPU a token, without schemas / with",
+            "",
+            (
+                (one.free_cpu / one.free.output_tokens) / (one.bound_cpu / one.bound.output_tokens)
+                for one in rounds
+            ),
+        ),
+        figure(
             "first text of 8 schemas used first",
             "ms",
             (statistics.median(one.first_use.first) * 1e3 for one in rounds),

@@ -50,11 +50,16 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Constrained(msgspec.Struct, frozen=True, kw_only=True):
-    """Carry a round of answers under schemas: their first use, the next, and free answers."""
+    """Carry a round of answers under schemas: their first use, the next, and free answers.
+
+    `bound_cpu` and `free_cpu` are CPU seconds of the server and its children.
+    """
 
     first_use: Outcome
     bound: Outcome
     free: Outcome
+    bound_cpu: float
+    free_cpu: float
 
 
 class Bench:
@@ -136,8 +141,14 @@ class Bench:
             first_use, again, free = (
                 self._work("short", CONSTRAINED_STREAMS, tokens) for tokens in (1, None, None)
             )
+            started = self._load.ask(replace(first_use, schemas=schemas))
+            before = self._server.all_cpu()
+            bound = self._load.ask(replace(again, schemas=schemas))
+            between = self._server.all_cpu()
             yield Constrained(
-                first_use=self._load.ask(replace(first_use, schemas=schemas)),
-                bound=self._load.ask(replace(again, schemas=schemas)),
+                first_use=started,
+                bound=bound,
                 free=self._load.ask(free),
+                bound_cpu=between - before,
+                free_cpu=self._server.all_cpu() - between,
             )
