@@ -239,5 +239,5 @@ def _told(layer: Layer, prefix: str, error: ValidationError) -> list[str]:
             None,
         )
         where = f"{path} ({source})" if source else path
-        lines.append(f"{where}: {fault['msg']}")
+        lines.append(f"{where}: {fault['msg'].removeprefix('Value error, ')}")
     return lines

@@ -123,7 +123,8 @@ def section_faults(section: str, error: ValidationError) -> list[str]:
     """Tell each fault of a section in a line with its dotted path, without the value."""
     told = error.errors(include_url=False, include_input=False, include_context=False)
     return [
-        ".".join((section, *map(str, fault["loc"]))).strip(".") + f": {fault['msg']}"
+        ".".join((section, *map(str, fault["loc"]))).strip(".")
+        + f": {fault['msg'].removeprefix('Value error, ')}"
         for fault in told
     ]
 
