@@ -37,9 +37,13 @@ class CompletionRequest(SamplingFields, OutputFormatFields):
         "grammar": ("",),
         "logit_bias": ({},),
         "min_tokens": (0,),
+        "include_stop_str_in_output": (False,),
+        "length_penalty": (1,),
         "mirostat": (0,),
+        "no_repeat_ngram_size": (0,),
         "num_beams": (1,),
         "prompt_logprobs": (),
+        "stop_token_ids": ([],),
         "typical_p": (1,),
         "use_beam_search": (False,),
     }

@@ -70,19 +70,23 @@ class Words:
         return "".join(f"{token} " for token in tokens if token != END)
 
 
+def limited(*given: object) -> SimpleNamespace:
+    return SimpleNamespace(limit=given[-1])
+
+
 @pytest.fixture
 def open_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., StatefulEngine]]:
     genai = SimpleNamespace(
         StreamingStatus=SimpleNamespace(RUNNING="running", CANCEL="cancel"), StreamerBase=object
     )
     monkeypatch.setattr(library, "genai", lambda: genai)
-    monkeypatch.setattr(library, "id_tensor", lambda ids: ids)
-    monkeypatch.setattr(stateful_engine, "build_token_table", lambda *_, **__: None)
+    monkeypatch.setattr(library, "id_tensor", list[int])
+    monkeypatch.setattr(stateful_engine, "build_token_table", Words)
     monkeypatch.setattr(stateful_engine, "DetokenizerFactory", Words)
     monkeypatch.setattr(
         stateful_engine,
         "generation_config",
-        lambda *given: SimpleNamespace(limit=given[-1]),
+        limited,
     )
     engines: list[StatefulEngine] = []
 
@@ -217,7 +221,7 @@ def test_lengths_that_leave_nothing_are_refused(response: int) -> None:
         static_lengths(1024, response)
 
 
-PROFILES = [
+PROFILES: list[tuple[dict[str, str], str | None]] = [
     ({"mode": "int4_sym", "ratio": "1.0", "group_size": "128"}, None),
     ({"mode": "int4_sym", "ratio": "1.0", "group_size": "-1"}, None),
     ({"mode": "int4_sym", "ratio": "0.8", "group_size": "128"}, "share"),

@@ -150,7 +150,7 @@ def test_the_stateful_pipeline_answers_on_the_cpu(
     while not engine.step():
         pass
     engine.cancel(7)
-    causes = []
+    causes: list[str | None] = []
     while engine.due() is not None:
         causes += [event.finish for event in engine.step()]
     assert causes[-1] == "cancelled"
@@ -195,17 +195,18 @@ def test_completions_of_the_real_model(gguf: Path, start_server: Callable[..., A
     with OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0) as sdk:
         prompt = "The capital of France"
         asked = {"model": "m", "temperature": 0, "max_tokens": 8}
-        whole = sdk.completions.create(prompt=prompt, echo=True, **asked)  # type: ignore[call-overload] # a plain dict
+        complete: Any = sdk.completions.create
+        whole = complete(prompt=prompt, echo=True, **asked)
         assert whole.choices[0].text.startswith(prompt)
         ids = httpx.post(f"{url}/tokenize", json={"model": "m", "prompt": prompt}).json()["tokens"]
         text = whole.choices[0].text.removeprefix(prompt)
-        several = sdk.completions.create(prompt=[ids, ids], logprobs=0, **asked)  # type: ignore[call-overload] # the same
+        several = complete(prompt=[ids, ids], logprobs=0, **asked)
         assert [choice.text for choice in several.choices] == [text, text]
         logprobs = several.choices[0].logprobs
         assert len(logprobs.tokens) == 8
         assert "".join(logprobs.tokens) == text
         assert all(value <= 0 for value in logprobs.token_logprobs)
-        streamed = sdk.completions.create(prompt=prompt, stream=True, **asked)  # type: ignore[call-overload] # the same
+        streamed = complete(prompt=prompt, stream=True, **asked)
         assert "".join(chunk.choices[0].text for chunk in streamed) == text
     back = httpx.post(f"{url}/detokenize", json={"model": "m", "tokens": ids}).json()
     assert back["prompt"] == prompt

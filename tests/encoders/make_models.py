@@ -4,6 +4,9 @@ Run by the python of an environment of its own, never imported by tests:
 `make_models.py embedding|reranker FOLDER`, `make_models.py vectors|scores FOLDER IN OUT`.
 """
 
+# Runs in an environment of its own, whose libraries are not here.
+# pyright: basic, reportMissingImports=false
+
 from __future__ import annotations
 
 import json

@@ -162,6 +162,23 @@ def test_what_is_refused_names_its_field(
         assert error(response)["param"] == param
 
 
+def test_c120_several_answers_and_sampling_that_cannot_be_had(url: str) -> None:
+    for fields in ({"n": 4, "stream": True}, {"n": 3, "temperature": 0}, {"seed": 7, "n": 2}):
+        assert post(url, "/v1/completions", prompt="x", **fields).status_code == 200
+    refused: list[tuple[str, object, int]] = [
+        ("frequency_penalty", 3, 422),
+        ("num_beams", 3, 501),
+        ("use_beam_search", True, 501),
+        ("logit_bias", {"5": 1}, 501),
+        ("min_tokens", 5, 501),
+        ("stop_token_ids", [5], 501),
+        ("no_repeat_ngram_size", 2, 501),
+    ]
+    for name, value, status in refused:
+        response = post(url, "/v1/completions", prompt="x", **{name: value})
+        assert (response.status_code, error(response)["param"]) == (status, name)
+
+
 def test_tokens_and_their_text(url: str) -> None:
     told = post(url, "/tokenize", content="one two", with_pieces=True).json()
     assert (told["model"], told["count"], told["max_model_len"]) == ("scripted", 2, 64)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from pegboard_contracts.backend import Device
 from pegboard_contracts.errors import invalid_request
@@ -144,8 +144,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - OpenVINO's
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple | set | frozenset):
-        members: Any = value
-        return sorted(map(str, members)) if isinstance(value, set) else list(map(str, members))
+        return [str(member) for member in cast("Iterable[object]", value)]
     return str(value)
 
 

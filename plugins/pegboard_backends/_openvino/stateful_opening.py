@@ -93,7 +93,7 @@ def open_stateful_engine(options: EngineOptions) -> StatefulEngine:
     genai = library.genai()
     try:
         return StatefulEngine(
-            lambda: genai.LLMPipeline(str(files.folder), expression.text, properties),
+            lambda: genai.LLMPipeline(str(files.folder), expression.text, **properties),
             info,
             end_tokens=files.end_tokens,
             max_prompt_tokens=prompt,
