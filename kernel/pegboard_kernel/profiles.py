@@ -43,7 +43,7 @@ PROFILES = {
     "minimal": Profile(
         summary="plain chat: no formats, no stores",
         kinds=_BASE,
-        plugins=("chat_completions", "health", "models"),
+        plugins=("chat_completions", "health", "model_loading", "models"),
     ),
     "openai": Profile(
         summary="the OpenAI APIs with every format",
@@ -55,6 +55,7 @@ PROFILES = {
             "devices",
             "embeddings",
             "health",
+            "model_loading",
             "models",
             "rerank",
             "responses",

@@ -39,6 +39,11 @@ class ServerClient:
         response = self._send("GET", path, None, timeout)
         return cast("dict[str, Any]", json.loads(response.read()))
 
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Post `body` and return the JSON object that answers; raises `ServerError`."""
+        response = self._send("POST", path, json.dumps(body), timeout=None)
+        return cast("dict[str, Any]", json.loads(response.read()))
+
     def is_there(self) -> bool:
         """Tell whether a Pegboard server answers here, with or without our key."""
         try:
