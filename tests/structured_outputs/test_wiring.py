@@ -198,6 +198,7 @@ def test_a_pattern_that_takes_for_ever_to_check_harms_nobody(server: Server) -> 
         ({"tools": [F], "tool_choice": "required", "guided_regex": "a"}, "tool_choice"),
         ({"ignore_eos": True, "guided_regex": "a"}, "ignore_eos"),
         ({"ignore_eos": True, "tools": [F], "tool_choice": "required"}, "ignore_eos"),
+        ({"ignore_eos": True, "tools": [STRICT_F]}, "ignore_eos"),
         ({"guided_regex": "("}, "guided_regex"),
         ({"guided_grammar": "a"}, "guided_grammar"),
     ],

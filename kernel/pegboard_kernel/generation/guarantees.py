@@ -49,13 +49,16 @@ class Guarantees:
             known = ", ".join(sorted(self._board.structured_outputs)) or "none"
             message = f"This kind of structured output is not installed; there are: {known}."
             raise not_supported(wanted.param, message)
-        forced = request.tool_choice.mode == "required"
+        choice = request.tool_choice
+        forced = choice.mode == "required"
         if wanted is not None and forced:
             message = (
                 f"A forced tool choice and '{wanted.param}' exclude each other; leave one out."
             )
             raise invalid_request(message, param="tool_choice")
-        if request.sampling.ignore_eos and (wanted is not None or forced):
+        offered = request.conversation.tools if request.conversation else ()
+        strict = choice.mode == "auto" and any(tool.strict for tool in offered)
+        if request.sampling.ignore_eos and (wanted is not None or forced or strict):
             message = "'ignore_eos' goes on behind the end of a guaranteed answer; leave it out."
             raise invalid_request(message, param="ignore_eos")
 
