@@ -9,7 +9,7 @@ from pegboard_contracts.http import JsonObject, RequestModel
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from pegboard_routes._output_formats import OutputFormatFields
-from pegboard_routes._sampling_fields import SamplingFields
+from pegboard_routes._sampling_fields import UNSUPPORTED_SAMPLING, SamplingFields
 
 PartType = Literal[
     "text",
@@ -210,33 +210,17 @@ class ChatRequest(SamplingFields, OutputFormatFields):
     model_config = ConfigDict(extra="allow")
 
     refused: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "allowed_token_ids": (),
+        **UNSUPPORTED_SAMPLING,
         "audio": (),
-        "bad_words": ([],),
         "best_of": (1,),
         "documents": ([],),
-        "dry_multiplier": (0,),
         "function_call": ("none",),
         "functions": ([],),
-        "grammar": ("",),
-        "length_penalty": (1,),
-        "logit_bias": ({},),
-        "lora_alpha": (),
-        "lora_path": (),
-        "min_tokens": (0,),
-        "mirostat": (0,),
         "modalities": (["text"], []),
         "moderation": (),
-        "num_beams": (1,),
         "prediction": (),
-        "prompt_logprobs": (0, False),
-        "stop_token_ids": ([],),
         "store": (False,),
-        "top_n_sigma": (0, -1),
-        "typical_p": (1,),
-        "use_beam_search": (False,),
         "web_search_options": (),
-        "xtc_probability": (0,),
     }
     """Known fields that cannot be honoured, with the values that ask for nothing."""
 

@@ -10,7 +10,12 @@ from pegboard_contracts.principal import Principal
 from pydantic import ConfigDict, Field
 
 from pegboard_routes._output_formats import OutputFormatFields
-from pegboard_routes._sampling_fields import SamplingFields, refuse_unsupported, repeated
+from pegboard_routes._sampling_fields import (
+    UNSUPPORTED_SAMPLING,
+    SamplingFields,
+    refuse_unsupported,
+    repeated,
+)
 
 _MOST_ANSWERS = 64
 
@@ -33,20 +38,7 @@ class CompletionRequest(SamplingFields, OutputFormatFields):
 
     model_config = ConfigDict(extra="allow")
 
-    refused: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "grammar": ("",),
-        "logit_bias": ({},),
-        "min_tokens": (0,),
-        "include_stop_str_in_output": (False,),
-        "length_penalty": (1,),
-        "mirostat": (0,),
-        "no_repeat_ngram_size": (0,),
-        "num_beams": (1,),
-        "prompt_logprobs": (),
-        "stop_token_ids": ([],),
-        "typical_p": (1,),
-        "use_beam_search": (False,),
-    }
+    refused: ClassVar[dict[str, tuple[Any, ...]]] = UNSUPPORTED_SAMPLING
     """Known fields that cannot be honoured, with the values that ask for nothing."""
 
     prompt: Prompts

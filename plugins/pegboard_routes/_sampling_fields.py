@@ -79,6 +79,30 @@ class SamplingFields(RequestModel):
         )
 
 
+UNSUPPORTED_SAMPLING: dict[str, tuple[Any, ...]] = {
+    "allowed_token_ids": (),
+    "bad_words": ([],),
+    "dry_multiplier": (0,),
+    "grammar": ("",),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "logit_bias": ({},),
+    "lora_alpha": (),
+    "lora_path": (),
+    "min_tokens": (0,),
+    "mirostat": (0,),
+    "no_repeat_ngram_size": (0,),
+    "num_beams": (1,),
+    "prompt_logprobs": (0, False),
+    "stop_token_ids": ([],),
+    "top_n_sigma": (0, -1),
+    "typical_p": (1,),
+    "use_beam_search": (False,),
+    "xtc_probability": (0,),
+}
+"""Fields of other servers that no route can honour, with the values that ask for nothing."""
+
+
 def refuse_unsupported(
     extra: Mapping[str, Any] | None, refused: Mapping[str, tuple[Any, ...]]
 ) -> None:

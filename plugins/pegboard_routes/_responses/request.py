@@ -8,7 +8,7 @@ from pegboard_contracts.http import JsonObject, RequestModel
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from pegboard_routes._responses.items import Items
-from pegboard_routes._sampling_fields import SamplingFields
+from pegboard_routes._sampling_fields import UNSUPPORTED_SAMPLING, SamplingFields
 
 MOST_TOOLS = 128
 
@@ -114,16 +114,9 @@ class ResponsesRequest(InputBody, SamplingFields):
     model_config = ConfigDict(extra="allow")
 
     refused: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "dry_multiplier": (0,),
-        "logit_bias": ({},),
-        "lora_alpha": (),
-        "lora_path": (),
-        "mirostat": (0,),
+        **UNSUPPORTED_SAMPLING,
         "moderation": (),
         "prompt": (),
-        "top_n_sigma": (0, -1),
-        "typical_p": (1,),
-        "xtc_probability": (0,),
     }
     """Known fields that cannot be honoured, with the values that ask for nothing."""
 
