@@ -83,22 +83,20 @@ class CallSyntax(msgspec.Struct, frozen=True, kw_only=True):
         return self.begin.partition("{name}")[0]
 
 
-def free_text(marker: str) -> str:
+def free_text(*markers: str) -> str:
     """Return the expression of text that does not hold the beginning of a marker.
 
-    So many characters as tell it apart are excluded (`</par` of `</parameter>`), with some
-    rare text beside it (`<` before another `/`).
+    The markers begin with the same character. So many characters as tell each apart are
+    excluded (`</par` of `</parameter>`), with some rare text beside it (`<` before another
+    `<`).
     """
-    first, others = marker[0], marker[1:_PREFIX]
+    first = markers[0][0]
+    excluded = {marker[:_PREFIX] for marker in markers}
+    begun = sorted({text[:size] for text in excluded for size in range(1, len(text))})
     forms = [f"[^{first}]"]
-    spelt = ""
-    for char in others:
-        forms.append(
-            f'"{first}" {literal(spelt)} [^{first}{char}]'
-            if spelt
-            else f'"{first}" [^{first}{char}]'
-        )
-        spelt += char
+    for text in begun:
+        nexts = {other[len(text)] for other in excluded if other.startswith(text)}
+        forms.append(f"{literal(text)} [^{''.join(sorted({first, *nexts}))}]")
     return "(" + " | ".join(forms) + ")*"
 
 

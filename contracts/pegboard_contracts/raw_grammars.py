@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from pegboard_contracts.call_grammars import arguments_document, free_text
@@ -23,19 +23,20 @@ _LENGTHS = ("minLength", "maxLength")
 
 
 def raw_arguments(
-    builder: GrammarBuilder, tool: Tool, member: Callable[[str, str], str], closing: str
+    builder: GrammarBuilder, tool: Tool, member: Callable[[str, str], str], markers: Sequence[str]
 ) -> tuple[str, list[str]]:
     """Return the expression of all arguments of a tool, and the keywords it leaves open.
 
     `member` makes the expression of one argument from its name and its value's; required
-    and optional ones come in the schema's order. Raises `ApiError` 400 as the translator does.
+    and optional ones come in the schema's order. Raw text holds none of the `markers`.
+    Raises `ApiError` 400 as the translator does.
     """
     document = arguments_document(tool)
     checked = SchemaTranslator(GrammarBuilder(), document)
     checked.expression()  # refuses what is malformed, and knows what stays open at the top
     translator = SchemaTranslator(builder, document)
     found = translator.flat(document, "")
-    values = _Values(translator, builder.rule("text", free_text(closing)))
+    values = _Values(translator, builder.rule("text", free_text(*markers)))
     declared = cast("dict[str, Any]", found.get("properties", {}))
     required = cast("list[str]", found.get("required", []))
     parts: list[str] = []

@@ -43,6 +43,7 @@ _FUNCTION = "<function="
 _FUNCTION_END = "</function>"
 _PARAMETER = "<parameter="
 _PARAMETER_END = "</parameter>"
+_MARKERS = (_PARAMETER_END, _PARAMETER, _FUNCTION_END, _FUNCTION, _CLOSING, _OPENING)
 _FOLLOWERS = (_PARAMETER, "</function", _CLOSING, _OPENING, _FUNCTION)
 _NAME = re.compile(r"[^<>\n]*")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*")
@@ -54,7 +55,7 @@ def _member(name: str, value: str) -> str:
 
 
 def _arguments(builder: GrammarBuilder, tool: Tool) -> tuple[str, list[str]]:
-    return raw_arguments(builder, tool, _member, _PARAMETER_END)
+    return raw_arguments(builder, tool, _member, _MARKERS)
 
 
 _SYNTAX = CallSyntax(

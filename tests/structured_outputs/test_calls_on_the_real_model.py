@@ -34,7 +34,7 @@ FORMATS: dict[str, ToolFormat] = {
     "qwen3_coder": Qwen3Coder(),
     "generic_json": GenericJson(),
 }
-ENDING = {"qwen3_coder": 0.7}
+ENDING = {"qwen3_coder": 0.5}
 """Shares where they are lower: its texts may have many lines, and so small a model ends few."""
 
 TEMPERATURE_ONE = Sampling(
