@@ -26,6 +26,8 @@ class Board:
     reasoning_formats: Mapping[str, ReasoningFormat] = field(
         default_factory=dict[str, ReasoningFormat]
     )
-    structured_outputs: Mapping[str, StructuredOutput] = field(default_factory=dict)
+    structured_outputs: Mapping[str, StructuredOutput] = field(
+        default_factory=dict[str, StructuredOutput]
+    )
     model_sources: Mapping[str, ModelSource] = field(default_factory=dict[str, ModelSource])
     sections: Mapping[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
