@@ -34,8 +34,14 @@ FORMATS: dict[str, ToolFormat] = {
     "qwen3_coder": Qwen3Coder(),
     "generic_json": GenericJson(),
 }
-ENDING = {"qwen3_coder": 0.5}
-"""Shares where they are lower: its texts may have many lines, and so small a model ends few."""
+ENDING = {"qwen3_coder": 0.3}
+"""Shares of answers that end by themselves, where they are lower than the usual one.
+
+Its texts may have many lines, and so small a model ends few: 62 to 78 of 100 are seen.
+"""
+
+USUAL_ENDING = 0.8
+"""Below the 93 of 100 that are seen, so that the draw of a run decides nothing."""
 
 TEMPERATURE_ONE = Sampling(
     temperature=1.0,
@@ -122,4 +128,4 @@ def test_forced_calls_are_valid_and_end(
     # Figures for people, seen with `pytest -s`.
     print(f"{name}: {len(ended)} of {len(asked)} ended, {len(problems)} problems")  # noqa: T201
     assert problems == {}
-    assert len(ended) >= ENDING.get(name, 0.9) * len(asked)
+    assert len(ended) >= ENDING.get(name, USUAL_ENDING) * len(asked)
