@@ -105,6 +105,7 @@ def test_ci_runs_every_step_and_fails_when_one_does(sandbox: Sandbox, tmp_path: 
     assert [line for line in ran.stdout.splitlines() if line.startswith("ran ")] == [
         "ran check",
         "ran test",
+        "ran test",  # its failures once more
         "ran test-slow",
     ]
     assert "failed: test\n" in ran.stdout
