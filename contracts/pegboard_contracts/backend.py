@@ -73,6 +73,27 @@ class EngineDescription(msgspec.Struct, frozen=True, kw_only=True):
     kind: ModelKind = "generate"
 
 
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell what a model's files say about it, without opening it; `None` is unknown.
+
+    `architecture_limit_tokens` is the longest context that the model is made for,
+    `default_context_tokens` the one it gets when nothing is configured. The key-value cache
+    of one token takes 2 x `layers` x `kv_heads` x `head_dim` x `kv_number_bytes` bytes.
+    `weights_bytes` and `overhead_bytes` are what an open engine takes beside its cache,
+    `cache_bytes` is the cache that a server-wide setting does not size.
+    """
+
+    architecture_limit_tokens: int | None = None
+    default_context_tokens: int | None = None
+    layers: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    kv_number_bytes: float | None = None
+    weights_bytes: int | None = None
+    overhead_bytes: int = 0
+    cache_bytes: int | None = None
+
+
 class Backend(Plugin):
     """Be a plugin of kind `backends`.
 
@@ -99,6 +120,18 @@ class Backend(Plugin):
         """Tell what a model of this backend can be asked for; cheap, and never raises."""
         del source
         return "generate"
+
+    def can_serve(self, source: Path) -> bool:
+        """Tell whether the file or folder is a complete model as it is; cheap, never raises.
+
+        What cannot be served has to be converted first.
+        """
+        return source.exists()
+
+    def facts(self, source: Path) -> ModelFacts:
+        """Read what the model's files say about it; cheap, and never raises."""
+        del source
+        return ModelFacts()
 
     def devices(self, *, refresh: bool = False) -> Sequence[Device]:
         """List the devices this plugin can use or explain.

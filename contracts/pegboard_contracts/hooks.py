@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from pegboard_contracts.backend import Backend
+    from pegboard_contracts.converters import Converter
     from pegboard_contracts.formats import ReasoningFormat, ToolFormat
     from pegboard_contracts.services import Services
     from pegboard_contracts.sources import ModelSource
@@ -46,6 +47,15 @@ def pegboard_provide_model_source() -> ModelSource | None:
     Called: once, before services are frozen.
     Returns: the source; a scheme with two sources is an error of the later plugin.
     Example plugin: `local_path`.
+    """
+
+
+@hookspec
+def pegboard_provide_converter() -> Converter | None:
+    """Provide a converter; the first in order that makes models of a backend is used.
+
+    Called: once, before services are frozen.
+    Example plugin: `optimum_intel`.
     """
 
 

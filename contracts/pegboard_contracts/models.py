@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -24,6 +24,45 @@ class ModelState(StrEnum):
     UNLOADING = "unloading"
     ERROR = "error"
     CANCELLED = "cancelled"
+
+
+OperationType = Literal["load", "convert", "download"]
+"""What an operation does; its id begins with the word."""
+
+
+class Phase(StrEnum):
+    """Name what an operation is doing, or how it ended."""
+
+    QUEUED = "queued"
+    RESOLVING = "resolving"
+    DOWNLOADING = "downloading"
+    CONVERTING = "converting"
+    FINALIZING = "finalizing"
+    LOADING = "loading"
+    READY = "ready"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell how far the latest operation of a model is.
+
+    `percent` is of the phase, 0 to 100, `None` where nothing was measured; it is never
+    invented. `completed` and `total` count what the phase counts (bytes of a download).
+    `revision` is the record's at this report and never shrinks. Times are in seconds since
+    1970. `message` holds no path and no secret.
+    """
+
+    operation_id: str
+    operation_type: OperationType
+    phase: Phase
+    revision: int = 0
+    message: str = ""
+    percent: float | None = None
+    completed: int | None = None
+    total: int | None = None
+    started_at: float = 0.0
+    updated_at: float = 0.0
 
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -57,6 +96,11 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     `revision` grows with every change of the record. `error` is a sanitized reason.
     `created` is in seconds since 1970. `kind` is what the model can be asked for. The
     formats are the chosen ones with the reason of the choice, once the model is loaded.
+    `requested_device` is the device that was asked for and `device` the one that runs;
+    `switch_error` says why the last change of a loaded model failed. `progress` is of the
+    latest operation; `can_cancel` holds for exactly that one, `cancel_reason` says why not.
+    `is_downloaded` says that the files are here and sound. `requests` counts answers since
+    the server began.
     """
 
     entry: ModelEntry
@@ -71,6 +115,18 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     tool_format_reason: str | None = None
     reasoning_format: str | None = None
     reasoning_format_reason: str | None = None
+    requested_device: str | None = None
+    switch_error: str | None = None
+    progress: Progress | None = None
+    can_cancel: bool = False
+    cancel_reason: str | None = None
+    can_load: bool = False
+    can_unload: bool = False
+    can_convert: bool = False
+    can_delete: bool = False
+    is_downloaded: bool = False
+    pinned: bool = False
+    requests: int = 0
 
 
 class ModelDirectory(Protocol):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import pluggy
 from pegboard_contracts import hooks
 from pegboard_contracts.backend import Backend
+from pegboard_contracts.converters import Converter
 from pegboard_contracts.formats import ReasoningFormat, ToolFormat
 from pegboard_contracts.plugin import PROJECT, Plugin
 from pegboard_contracts.services import Services
@@ -85,6 +86,10 @@ class HookCalls:
     def model_sources(self) -> list[Contribution[ModelSource]]:
         """Call `pegboard_provide_model_source`."""
         return self._one_each("pegboard_provide_model_source", ModelSource)
+
+    def converters(self) -> list[Contribution[Converter]]:
+        """Call `pegboard_provide_converter`."""
+        return self._one_each("pegboard_provide_converter", Converter)
 
     def tool_formats(self) -> list[Contribution[ToolFormat]]:
         """Call `pegboard_provide_tool_format`."""

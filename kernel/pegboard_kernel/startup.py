@@ -153,6 +153,7 @@ def _make_board(wiring: Wiring) -> Board:
     hooks = wiring.hooks
     backends = hooks.backends()
     sources = _by_scheme(wiring, hooks.model_sources())
+    converters = hooks.converters()
     tool_formats = hooks.tool_formats()
     reasoning_formats = hooks.reasoning_formats()
     structured_outputs = hooks.structured_outputs()
@@ -164,6 +165,7 @@ def _make_board(wiring: Wiring) -> Board:
             for scheme, one in sources.items()
             if wiring.records.is_active(one.plugin)
         },
+        converters={one.plugin: one.value for one in active(converters)},
         tool_formats={one.plugin: one.value for one in active(tool_formats)},
         reasoning_formats={one.plugin: one.value for one in active(reasoning_formats)},
         structured_outputs={one.plugin: one.value for one in active(structured_outputs)},
