@@ -121,6 +121,14 @@ class Backend(Plugin):
         del source
         return "generate"
 
+    def recognizes(self, source: Path) -> bool:
+        """Tell whether a file or folder is plainly a model of this backend; cheap, never raises.
+
+        Asked of `--model FOLDER`, which names no backend; the first that says so gets it.
+        """
+        del source
+        return False
+
     def can_serve(self, source: Path) -> bool:
         """Tell whether the file or folder is a complete model as it is; cheap, never raises.
 

@@ -16,6 +16,7 @@ from pegboard_contracts.engine import Engine, PromptTokenizer
 from pegboard_contracts.plugin import PluginSettings
 from pydantic import Field
 
+from pegboard_backends._openvino.encoder_kind import encoder_kind
 from pegboard_backends._openvino.encoder_opening import (
     EncoderOptions,
     encoder_options,
@@ -48,6 +49,10 @@ class OpenVinoEmbeddings(Backend):
         """Tell that every model of this backend embeds."""
         del source
         return "embedding"
+
+    def recognizes(self, source: Path) -> bool:
+        """Recognize folders whose files tell that their model embeds."""
+        return encoder_kind(source) == "embedding"
 
     def describe_engine(self, order: EngineOrder) -> EngineDescription:
         """Check the model's files and describe the encoder; reads no weights."""

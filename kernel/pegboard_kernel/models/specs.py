@@ -103,6 +103,7 @@ def _new_entry(name: str | None, address: str, board: Board, default_device: str
         raise SpecError(
             f"'{address[:200]}' is no catalogue id, and no file or folder of that name is here"
         )
+    word: str | None = None
     try:
         path = source.resolve(rest)
     except ApiError as error:
@@ -112,17 +113,16 @@ def _new_entry(name: str | None, address: str, board: Board, default_device: str
         # Plain paths are kept absolute: the catalogue does not know where a server was started.
         if rest == address:
             address = str(path)
-    model_id = name or source.default_id(rest)
+        word = next(
+            (b.model_backends[0] for b in board.backends.values() if b.recognizes(path)), None
+        )
     for backend in board.backends.values():
         if scheme and backend.source_scheme == scheme:
             word = backend.model_backends[0]
-            return ModelEntry(
-                id=model_id,
-                source_model=address,
-                backend=word,
-                recommended_device=default_device,
-            )
-    return ModelEntry(id=model_id, source_model=address, recommended_device=default_device)
+    entry = ModelEntry(
+        id=name or source.default_id(rest), source_model=address, recommended_device=default_device
+    )
+    return entry if word is None else msgspec.structs.replace(entry, backend=word)
 
 
 def _looks_like_path(address: str) -> bool:

@@ -80,6 +80,14 @@ def read_encoder_files(folder: Path) -> EncoderFiles:
     )
 
 
+def pools_by_file(folder: Path) -> bool:
+    """Tell whether a folder holds the pooling of sentence-transformers.
+
+    Raises `ApiError` 400 for files that are broken.
+    """
+    return bool(json_file(folder, f"{_modules(folder).get('Pooling', '1_Pooling')}/config.json"))
+
+
 def _modules(folder: Path) -> dict[str, str]:
     """Return the path of each module of `modules.json` by the last part of its type."""
     path = folder / "modules.json"
