@@ -68,8 +68,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Carry one entry of the catalogue file.
 
-    Source: the fixed interface "Catalogue file". Further keys are kept by the catalogue,
-    not here.
+    Source: the fixed interface "Catalogue file". `recommended_context_len` is the first value
+    of a context that was changed since; `pinned` keeps the model loaded. `group_size`, `ratio`
+    and `sym` are how it was converted. Further keys are kept by the catalogue, not here.
     """
 
     id: str
@@ -88,6 +89,11 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False)
     autostart: bool = False
     description: str = ""
     options: dict[str, Any] = {}
+    recommended_context_len: int | None = None
+    pinned: bool = False
+    group_size: int | None = None
+    ratio: float | None = None
+    sym: bool | None = None
 
 
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
