@@ -72,7 +72,8 @@ class Encoder(Protocol):
     def encode(self, inputs: list[EncoderInput]) -> list[Encoded]:
         """Encode a batch; the results stand in the order of the inputs.
 
-        Scores lie in 0 to 1. Raising fails every request of the batch.
+        Scores are what the model's own activation gives, 0 to 1 for most. Raising
+        fails every request of the batch.
         """
         ...
 
@@ -130,7 +131,7 @@ class RerankRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
-    """Carry the documents' scores, 0 to 1, in the order of the documents."""
+    """Carry the documents' scores as the model is made to give them, in their order."""
 
     model: str
     scores: list[float]

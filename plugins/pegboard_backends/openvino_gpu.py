@@ -13,6 +13,7 @@ class OpenVinoGpu(TextBackend):
 
     summary = "Text models on Intel GPUs through OpenVINO GenAI (not yet seen on hardware)"
     families = ("GPU",)
+    small_cache = False
 
     def defaults(self, expression: DeviceExpression) -> dict[str, Any]:
         """Leave precisions to the device's plugin: f16 activations, 8-bit caches where it can."""

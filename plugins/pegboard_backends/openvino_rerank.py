@@ -1,7 +1,7 @@
 """Rerank models in OpenVINO IR: cross-encoders that read a query and a document together.
 
-A score is the sigmoid of the model's one number, or the second share of its two, whatever
-activation its files name: clients expect 0 to 1, and the order is the same.
+A score is what the model's own files make of its number: its sigmoid, 0 to 1, where they do
+not tell, or the second share of two numbers. The option `activation` wins over them.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from pegboard_contracts.backend import Backend, EngineDescription, EngineOrder
+from pegboard_contracts.backend import Backend, EngineDescription, EngineOrder, ModelFacts
 from pegboard_contracts.encoding import Encoder, ModelKind
 from pegboard_contracts.engine import Engine, PromptTokenizer
 from pegboard_contracts.plugin import PluginSettings
 from pydantic import Field
 
+from pegboard_backends._openvino.completeness import is_whole_encoder
 from pegboard_backends._openvino.encoder_kind import encoder_kind
 from pegboard_backends._openvino.encoder_opening import (
     EncoderOptions,
     encoder_options,
     open_folder_encoder,
 )
+from pegboard_backends._openvino.facts import encoder_facts
 from pegboard_backends._openvino.opening import PrecisionHint
 
 
@@ -53,6 +55,14 @@ class OpenVinoRerank(Backend):
     def recognizes(self, source: Path) -> bool:
         """Recognize folders whose files tell that their model reranks."""
         return encoder_kind(source) == "rerank"
+
+    def can_serve(self, source: Path) -> bool:
+        """Serve complete folders of IR."""
+        return is_whole_encoder(source)
+
+    def facts(self, source: Path) -> ModelFacts:
+        """Read the files; an encoder has no cache."""
+        return encoder_facts(source)
 
     def describe_engine(self, order: EngineOrder) -> EngineDescription:
         """Check the model's files and describe the encoder; reads no weights."""

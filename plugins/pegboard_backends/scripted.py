@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pegboard_contracts.backend import Backend, EngineDescription, EngineOrder
+from pegboard_contracts.backend import Backend, EngineDescription, EngineOrder, ModelFacts
 from pegboard_contracts.encoding import Encoder, ModelKind
 from pegboard_contracts.errors import ApiError
 from pegboard_contracts.plugin import hookimpl
@@ -57,6 +57,23 @@ class ScriptedBackend(Backend):
             return parse_script(read_script(source)).kind
         except ApiError:
             return "generate"
+
+    def can_serve(self, source: Path) -> bool:
+        """Serve every script that can be used."""
+        return self.facts(source).default_context_tokens is not None
+
+    def facts(self, source: Path) -> ModelFacts:
+        """Read the script's `context_tokens`; a scripted model takes no memory."""
+        from pegboard_backends._scripted.script import (  # noqa: PLC0415 - cheap import
+            parse_script,
+            read_script,
+        )
+
+        try:
+            tokens = parse_script(read_script(source)).context_tokens
+        except ApiError:
+            return ModelFacts()
+        return ModelFacts(architecture_limit_tokens=tokens, default_context_tokens=tokens)
 
     def open_engine(self, options: dict[str, Any]) -> Engine:
         """Open the engine; raises `ApiError` when the script says `load_error`."""

@@ -83,7 +83,7 @@ class ShownDocument(msgspec.Struct, frozen=True):
 
 
 class RankedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Carry a document's place among those sent, and its score from 0 to 1."""
+    """Carry a document's place among those sent, and its score."""
 
     index: int
     relevance_score: float

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 from pegboard_backends._openvino import library, stateful_engine
 from pegboard_backends._openvino.devices import parse_device
-from pegboard_backends._openvino.model_files import ModelFiles
-from pegboard_backends._openvino.npu_guard import npu_problem
-from pegboard_backends._openvino.opening import without_npu
+from pegboard_backends._openvino.npu_guard import npu_problem, without_npu
 from pegboard_backends._openvino.stateful_engine import StatefulEngine
 from pegboard_backends._openvino.stateful_opening import static_lengths
 from pegboard_contracts.engine import EngineInfo, Submission, TokenEvent
@@ -232,10 +230,11 @@ PROFILES: list[tuple[dict[str, str], str | None]] = [
 ]
 
 
-def described(folder: Path, profile: dict[str, str]) -> Path:
+def described(folder: Path, profile: dict[str, str], element_type: str = "i4") -> Path:
     fields = "".join(f'<{key} value="{value}" />' for key, value in profile.items())
-    text = f"<net><nncf><weight_compression>{fields}</weight_compression></nncf></net>"
-    (folder / "openvino_model.xml").write_text(text if profile else "<net></net>")
+    nncf = f"<nncf><weight_compression>{fields}</weight_compression></nncf>" if profile else ""
+    weights = f'<data element_type="{element_type}" shape="64, 64" />'
+    (folder / "openvino_model.xml").write_text(f"<net>{weights}{nncf}</net>")
     return folder
 
 
@@ -243,22 +242,17 @@ def described(folder: Path, profile: dict[str, str]) -> Path:
 def test_weights_that_can_end_the_process_are_refused(
     tmp_path: Path, profile: dict[str, str], problem: str | None
 ) -> None:
-    found = npu_problem(described(tmp_path, profile), compressed=True)
+    found = npu_problem(described(tmp_path, profile))
     assert found is None if problem is None else found is not None and problem in found
-    assert npu_problem(tmp_path, compressed=False) is None
+    assert npu_problem(described(tmp_path, profile, "f16")) is None
 
 
 def test_lists_of_devices_lose_the_npu_for_such_weights(tmp_path: Path) -> None:
-    def files(profile: dict[str, str]) -> ModelFiles:
-        folder = described(tmp_path, profile)
-        return ModelFiles(
-            folder=folder, context_tokens=1, sampling=Sampling(), end_tokens=(), compressed=True
-        )
-
-    bad, good = files({}), PROFILES[0][0]
+    bad = described(tmp_path, {})
     assert without_npu(parse_device("AUTO:NPU,GPU,CPU"), bad).text == "AUTO:GPU,CPU"
     assert without_npu(parse_device("AUTO"), bad).text == "AUTO"
     with pytest.raises(ApiError) as caught:
         without_npu(parse_device("AUTO:NPU"), bad)
     assert caught.value.code == "npu_weights_refused"
-    assert without_npu(parse_device("AUTO:NPU,CPU"), files(good)).text == "AUTO:NPU,CPU"
+    good = described(tmp_path, PROFILES[0][0])
+    assert without_npu(parse_device("AUTO:NPU,CPU"), good).text == "AUTO:NPU,CPU"

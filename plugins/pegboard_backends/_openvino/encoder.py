@@ -8,7 +8,7 @@ from typing import Any
 from pegboard_contracts.encoding import Encoded, EncoderInput
 from pegboard_contracts.engine import EngineInfo
 
-from pegboard_backends._openvino.encoder_files import Pooling
+from pegboard_backends._openvino.encoder_files import Activation, Pooling
 from pegboard_backends._openvino.encoder_texts import EncoderTokenizer, TokenizedInput
 
 Finish = Callable[[Any, Any], Any]
@@ -30,14 +30,19 @@ class FolderEncoder:
         tokenizer: EncoderTokenizer,
         info: EngineInfo,
         finish: Finish,
+        fixed_tokens: int | None = None,
     ) -> None:
-        """Take an open model; `finish` pools its hidden states or makes scores of its logits."""
+        """Take an open model; `finish` pools its hidden states or makes scores of its logits.
+
+        One that was compiled for one input of `fixed_tokens` gets every input padded to it.
+        """
         self._request: Any = compiled.create_infer_request()
         self._names = frozenset(name for port in compiled.inputs for name in port.get_names())
         self._output: Any = output_of(compiled)
         self._tokenizer = tokenizer
         self._info = info
         self._finish = finish
+        self._fixed_tokens = fixed_tokens
         self._batches = self._inputs = self._inferences = 0
 
     def describe(self) -> EngineInfo:
@@ -55,7 +60,8 @@ class FolderEncoder:
                 usable.append((index, found))
             else:
                 results[index] = Encoded(error=found)
-        for group in _groups(sorted(usable, key=lambda one: len(one[1].ids))):
+        most = 0 if self._fixed_tokens else _BATCH_TOKENS
+        for group in _groups(sorted(usable, key=lambda one: len(one[1].ids)), most):
             rows = self._infer([found for _, found in group])
             for (index, found), row in zip(group, rows, strict=True):
                 results[index] = Encoded(row.tobytes(), len(found.ids))
@@ -65,7 +71,7 @@ class FolderEncoder:
         import numpy as np  # noqa: PLC0415 - comes with OpenVINO
 
         self._inferences += 1
-        longest = max(len(one.ids) for one in group)
+        longest = self._fixed_tokens or max(len(one.ids) for one in group)
         ids = np.zeros((len(group), longest), np.int64)
         mask, types = np.zeros_like(ids), np.zeros_like(ids)
         for row, one in enumerate(group):
@@ -99,12 +105,12 @@ def output_of(compiled: Any) -> Any:  # noqa: ANN401 - OpenVINO's
 
 
 def _groups(
-    ordered: Sequence[tuple[int, TokenizedInput]],
+    ordered: Sequence[tuple[int, TokenizedInput]], most_tokens: int
 ) -> Iterator[list[tuple[int, TokenizedInput]]]:
     """Cut a list that is sorted by length where one inference would be too big."""
     group: list[tuple[int, TokenizedInput]] = []
     for one in ordered:
-        if group and (len(group) + 1) * len(one[1].ids) > _BATCH_TOKENS:
+        if group and (len(group) + 1) * len(one[1].ids) > most_tokens:
             yield group
             group = []
         group.append(one)
@@ -136,9 +142,16 @@ def pool(hidden: Any, mask: Any, pooling: Pooling, *, normalize: bool) -> Any:  
     return vectors
 
 
-def scores_of(logits: Any) -> Any:  # noqa: ANN401 - numpy's
-    """Turn logits into scores from 0 to 1: the sigmoid of one, the second share of two."""
+def scores_of(logits: Any, activation: Activation) -> Any:  # noqa: ANN401 - numpy's
+    """Turn the last number of each row into a score, as the model was made to be read.
+
+    `softmax` is the last one's share of two.
+    """
     import numpy as np  # noqa: PLC0415 - comes with OpenVINO
 
-    difference = logits if logits.shape[1] == 1 else logits[:, 1:2] - logits[:, 0:1]
-    return 1.0 / (1.0 + np.exp(-np.clip(difference, -60, 60)))
+    last = logits[:, -1:]
+    if activation == "identity":
+        return last
+    if activation == "softmax":
+        last = last - logits[:, 0:1]
+    return 1.0 / (1.0 + np.exp(-np.clip(last, -60, 60)))

@@ -18,9 +18,11 @@ from pegboard_backends._openvino.model_files import (
     context_tokens_of,
     invalid_model_file,
     json_file,
+    positive,
 )
 
 Pooling = Literal["cls", "mean", "max", "lasttoken"]
+Activation = Literal["sigmoid", "identity", "softmax"]
 
 _POOLING_KEYS: dict[str, Pooling] = {
     "pooling_mode_cls_token": "cls",
@@ -28,11 +30,14 @@ _POOLING_KEYS: dict[str, Pooling] = {
     "pooling_mode_max_tokens": "max",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_ACTIVATIONS: dict[str, Activation] = {
+    "Sigmoid": "sigmoid",
+    "Identity": "identity",
+    "Softmax": "softmax",
+}
 _KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 _OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet")
 """Families whose first positions belong to padding: two of them are no tokens."""
-
-_MOST_TOKENS = 1 << 24
 
 
 class EncoderFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +78,7 @@ def read_encoder_files(folder: Path) -> EncoderFiles:
         max_tokens=_max_tokens(folder, config),
         pooling=_pooling(pooling),
         normalize="Normalize" in modules,
-        vocabulary=_positive(config.get("vocab_size")),
+        vocabulary=positive(config.get("vocab_size")),
         smaller_dimensions=_smaller_dimensions(config),
         prompts=named,
         default_prompt=default if isinstance(default, str) and default in named else None,
@@ -124,12 +129,34 @@ def _pooling(config: Mapping[str, Any]) -> Pooling | None:
     return _POOLING_KEYS[modes[0]]
 
 
+def read_activation(folder: Path) -> Activation | None:
+    """Return what a rerank model's numbers go through, as sentence-transformers writes it.
+
+    Raises `ApiError` 400 `activation_unknown` for one that is not known here.
+    """
+    config = json_file(folder, "config.json")
+    section: Any = config.get("sentence_transformers")
+    named: Any = config.get("sbert_ce_default_activation_function")
+    if isinstance(section, Mapping):
+        named = cast("Mapping[str, Any]", section).get("activation_fn", named)
+    if named is None:
+        return None
+    word = str(named).rpartition(".")[2].removesuffix("()")
+    if word not in _ACTIVATIONS:
+        message = (
+            f"This model's activation '{word[:40]}' is not known; set the option 'activation' of "
+            "its catalogue entry to sigmoid, identity or softmax."
+        )
+        raise invalid_request(message, param="activation", code="activation_unknown")
+    return _ACTIVATIONS[word]
+
+
 def _max_tokens(folder: Path, config: Mapping[str, Any]) -> int | None:
     positions = context_tokens_of(config)
     if positions is not None and config.get("model_type") in _OFFSET_POSITIONS:
         positions -= 2
-    sentence = _positive(json_file(folder, "sentence_bert_config.json").get("max_seq_length"))
-    tokenizer = _positive(json_file(folder, "tokenizer_config.json").get("model_max_length"))
+    sentence = positive(json_file(folder, "sentence_bert_config.json").get("max_seq_length"))
+    tokenizer = positive(json_file(folder, "tokenizer_config.json").get("model_max_length"))
     own = sentence or tokenizer
     known = [value for value in (own, positions) if value is not None]
     return min(known, default=None)
@@ -138,7 +165,7 @@ def _max_tokens(folder: Path, config: Mapping[str, Any]) -> int | None:
 def _smaller_dimensions(config: Mapping[str, Any]) -> tuple[int, ...] | None:
     listed: Any = config.get("matryoshka_dimensions")
     if isinstance(listed, list):
-        sizes = [_positive(size) for size in cast("list[object]", listed)]
+        sizes = [positive(size) for size in cast("list[object]", listed)]
         return tuple(size for size in sizes if size is not None)
     return None if config.get("is_matryoshka") is True else ()
 
@@ -148,11 +175,6 @@ def _texts(value: Any) -> dict[str, str]:  # noqa: ANN401 - JSON
         return msgspec.convert(value or {}, dict[str, str])
     except msgspec.ValidationError:
         return {}
-
-
-def _positive(value: Any) -> int | None:  # noqa: ANN401 - JSON
-    usable = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS
-    return value if usable else None
 
 
 def needs_pooling(folder: Path) -> Exception:

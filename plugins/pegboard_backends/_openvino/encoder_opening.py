@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from pegboard_contracts.backend import EngineOrder
@@ -14,28 +14,36 @@ from pegboard_contracts.errors import invalid_request
 
 from pegboard_backends._openvino import library
 from pegboard_backends._openvino.core import DeviceCore
-from pegboard_backends._openvino.devices import check_available, parse_device
+from pegboard_backends._openvino.devices import (
+    check_available,
+    parse_device,
+)
 from pegboard_backends._openvino.encoder import Finish, FolderEncoder, output_of, pool, scores_of
 from pegboard_backends._openvino.encoder_files import (
+    Activation,
     EncoderFiles,
     Pooling,
     needs_pooling,
+    read_activation,
     read_encoder_files,
 )
+from pegboard_backends._openvino.encoder_kind import EncoderKind
 from pegboard_backends._openvino.encoder_texts import EncoderTokenizer
+from pegboard_backends._openvino.npu_guard import without_npu
 from pegboard_backends._openvino.opening import PrecisionHint, device_properties, load_fault
 
 logger = logging.getLogger(__name__)
 
-EncoderKind = Literal["embedding", "rerank"]
 _MOST_LABELS = 2
+_MOST_FIXED_TOKENS = 512
 
 
 class EncoderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Carry what the child needs; the catalogue entry's `options` may set the later fields.
 
-    `pooling` and `normalize` win over the model's files. `smaller_dimensions` are the
-    lengths that vectors may be cut to.
+    `pooling`, `normalize` and `activation` win over the model's files. `smaller_dimensions`
+    are the lengths that vectors may be cut to. With `fixed_tokens` the model is compiled for
+    one input of that length and every input is padded to it; an NPU takes nothing else.
     """
 
     kind: EncoderKind
@@ -45,6 +53,8 @@ class EncoderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     pooling: Pooling | None = None
     normalize: bool | None = None
     smaller_dimensions: tuple[int, ...] | None = None
+    activation: Activation | None = None
+    fixed_tokens: int | None = None
     precision_hint: PrecisionHint | None = None
     threads: int | None = None
     properties: dict[str, Any] = {}
@@ -58,12 +68,13 @@ def encoder_options(
 
     Raises `ApiError` 400 for a folder that cannot be served and for unknown options.
     """
+    expression = parse_device(order.device)
     fields = {
         **defaults,
         **order.options,
         "kind": kind,
         "source": str(order.source),
-        "device": _encoder_device(order.device),
+        "device": expression.text,
         "context_tokens": order.context_tokens,
     }
     try:
@@ -71,22 +82,17 @@ def encoder_options(
     except msgspec.ValidationError as error:
         raise invalid_request(f"The model's options are wrong: {error}.", param="options") from None
     files = read_encoder_files(order.source)
+    if options.fixed_tokens is None and "NPU" in expression.families:
+        fixed = min(_max_tokens(files, options), _MOST_FIXED_TOKENS)
+        options = msgspec.structs.replace(options, fixed_tokens=fixed)
     _max_tokens(files, options)
     if kind == "embedding" and (options.pooling or files.pooling) is None:
         raise needs_pooling(order.source)
+    if kind == "rerank" and options.activation is None:
+        options = msgspec.structs.replace(options, activation=read_activation(order.source))
+    without_npu(expression, order.source)
     plain: dict[str, Any] = msgspec.to_builtins(options)
     return plain
-
-
-def _encoder_device(device: str) -> str:
-    expression = parse_device(device)
-    if "NPU" in expression.families:
-        message = (
-            "Inputs of an encoder differ in length, which the NPU cannot take. Use CPU, GPU or an "
-            "expression of them."
-        )
-        raise invalid_request(message, param="device", code="device_not_served")
-    return expression.text
 
 
 def open_folder_encoder(options: EncoderOptions) -> FolderEncoder:
@@ -103,21 +109,24 @@ def open_folder_encoder(options: EncoderOptions) -> FolderEncoder:
     width = output_of(compiled).partial_shape[-1]
     numbers = int(width.get_length()) if width.is_static else 0
     if options.kind == "rerank":
-        finish, described = _scoring(numbers), EncoderInfo(kind="rerank")
+        finish, described = _scoring(options, numbers), EncoderInfo(kind="rerank")
     else:
         finish, described = _pooling(files, options), _embedding_info(files, options, numbers)
     info = EngineInfo(
         context_tokens=max_tokens,
         architecture_context_tokens=files.max_tokens,
         device=", ".join(str(d).strip("()") for d in compiled.get_property("EXECUTION_DEVICES")),
-        properties={"precision": compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()},
+        properties={
+            "precision": compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name(),
+            "requested_device": options.device,
+        },
         encoder=described,
     )
-    return FolderEncoder(compiled, tokenizer, info, finish)
+    return FolderEncoder(compiled, tokenizer, info, finish, options.fixed_tokens)
 
 
 def _compiled(files: EncoderFiles, options: EncoderOptions) -> Any:  # noqa: ANN401 - OpenVINO's
-    expression = parse_device(options.device)
+    expression = without_npu(parse_device(options.device), files.folder)
     properties = device_properties(options, expression)
     if options.precision_hint is not None:
         properties.setdefault("INFERENCE_PRECISION_HINT", options.precision_hint)
@@ -129,14 +138,20 @@ def _compiled(files: EncoderFiles, options: EncoderOptions) -> Any:  # noqa: ANN
     core = library.openvino().Core()
     try:
         model = core.read_model(files.folder / "openvino_model.xml")
-        return core.compile_model(model, options.device, properties)
+        if options.fixed_tokens is not None:
+            model.reshape({port: [1, options.fixed_tokens] for port in model.inputs})
+        return core.compile_model(model, expression.text, properties)
     except RuntimeError as error:
         logger.exception("OpenVINO cannot load a model")
         raise load_fault(str(error)) from error
 
 
 def _max_tokens(files: EncoderFiles, options: EncoderOptions) -> int:
-    known = [value for value in (files.max_tokens, options.context_tokens) if value is not None]
+    limits = (files.max_tokens, options.context_tokens, options.fixed_tokens)
+    known = [value for value in limits if value is not None]
+    if min(known, default=1) < 1:
+        message = "An input has one token at least; correct 'fixed_tokens'."
+        raise invalid_request(message, param="fixed_tokens")
     if not known:
         message = "The model does not say how long its inputs may be; set its max_context_len."
         raise invalid_request(message, param="max_context_len", code="context_length_unknown")
@@ -162,8 +177,12 @@ def _pooling(files: EncoderFiles, options: EncoderOptions) -> Finish:
     return lambda hidden, mask: pool(hidden, mask, pooling, normalize=normalize)
 
 
-def _scoring(labels: int) -> Finish:
+def _scoring(options: EncoderOptions, labels: int) -> Finish:
     if not 1 <= labels <= _MOST_LABELS:
         message = f"A rerank model gives one or two numbers for a pair; this one gives {labels}."
         raise invalid_request(message, code="model_kind_mismatch")
-    return lambda logits, _: scores_of(logits)
+    activation = options.activation or ("sigmoid" if labels == 1 else "softmax")
+    if activation == "softmax" and labels == 1:
+        message = "This model gives one number for a pair, of which 'softmax' makes nothing."
+        raise invalid_request(message, param="activation")
+    return lambda logits, _: scores_of(logits, activation)

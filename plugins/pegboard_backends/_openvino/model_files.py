@@ -18,11 +18,13 @@ from pegboard_contracts.generation import Sampling
 MANIFEST = "pegboard.json"
 """What we add to a folder that we converted: see `Manifest`."""
 
-_PAIRS = ("openvino_model", "openvino_tokenizer", "openvino_detokenizer")
-ENCODER_PAIRS = ("openvino_model", "openvino_tokenizer")
-"""What a folder of a model that generates nothing must hold, each as .xml and .bin."""
+TEXT_PAIRS = ("openvino_model", "openvino_tokenizer", "openvino_detokenizer")
+"""What a folder of a model that generates text must hold, each as .xml and .bin."""
 
-_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx")
+ENCODER_PAIRS = ("openvino_model", "openvino_tokenizer")
+"""The same of a model that generates nothing."""
+
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _COMPRESSED = re.compile(rb'element_type="(?:u4|i4|u8|i8|nf4)" shape="\d+, ?\d+')
 _MOST_TOKENS = 1 << 24
 
@@ -62,7 +64,7 @@ def read_model_files(folder: Path) -> ModelFiles:
     Raises `ApiError` 400 that names the missing or broken file.
     """
     check_model_folder(folder)
-    compressed = _COMPRESSED.search((folder / "openvino_model.xml").read_bytes()) is not None
+    compressed = has_compressed_weights(folder)
     manifest = read_manifest(folder)
     if manifest is not None:
         return ModelFiles(
@@ -82,7 +84,12 @@ def read_model_files(folder: Path) -> ModelFiles:
     )
 
 
-def check_model_folder(folder: Path, pairs: Sequence[str] = _PAIRS) -> None:
+def has_compressed_weights(folder: Path) -> bool:
+    """Tell whether a model's matrices have 8 bits a weight or fewer."""
+    return _COMPRESSED.search((folder / "openvino_model.xml").read_bytes()) is not None
+
+
+def check_model_folder(folder: Path, pairs: Sequence[str] = TEXT_PAIRS) -> None:
     """Check that a folder holds a model with its tokenizer; raises `ApiError` 400."""
     if not folder.is_dir():
         raise invalid_model_file(f"'{folder.name}' is no folder of OpenVINO IR.")
@@ -156,17 +163,38 @@ def json_file(folder: Path, name: str) -> Mapping[str, Any]:
 
 
 def context_tokens_of(config: Mapping[str, Any]) -> int | None:
-    """Return the length of the context that a `config.json` names."""
+    """Return the length of the context that a `config.json` names.
+
+    A factor of scaled rotary embeddings counts where the length that it stretches is named.
+    """
     nested: Any = config.get("text_config")
     sections: list[Any] = [config, nested]
     for section in sections:
         if not isinstance(section, Mapping):
             continue
+        named = cast("Mapping[str, Any]", section)
         for key in _CONTEXT_KEYS:
-            value: Any = cast("Mapping[str, Any]", section).get(key)
-            if isinstance(value, int) and 0 < value <= _MOST_TOKENS:
-                return value
+            if value := positive(named.get(key)):
+                scaling = named.get("rope_scaling") or named.get("rope_parameters")
+                return max(value, _stretched(scaling))
     return None
+
+
+def _stretched(scaling: Any) -> int:  # noqa: ANN401 - JSON
+    if not isinstance(scaling, Mapping):
+        return 0
+    named = cast("Mapping[str, Any]", scaling)
+    original = positive(named.get("original_max_position_embeddings"))
+    factor: Any = named.get("factor")
+    if original is None or not isinstance(factor, int | float) or not 1 <= factor <= _MOST_TOKENS:
+        return 0
+    return min(int(original * factor), _MOST_TOKENS)
+
+
+def positive(value: Any) -> int | None:  # noqa: ANN401 - JSON
+    """Return a length or count of tokens that makes sense, else nothing."""
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS
+    return value if usable else None
 
 
 def _token_ids(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - JSON

@@ -14,6 +14,7 @@ from pegboard_contracts.engine import EngineInfo
 from pegboard_contracts.errors import ApiError, invalid_request
 
 from pegboard_backends._openvino import library
+from pegboard_backends._openvino.completeness import model_source
 from pegboard_backends._openvino.conversion import converted_folder
 from pegboard_backends._openvino.core import DeviceCore
 from pegboard_backends._openvino.devices import (
@@ -25,12 +26,12 @@ from pegboard_backends._openvino.devices import (
 from pegboard_backends._openvino.engine import BatchingEngine
 from pegboard_backends._openvino.gguf_file import read_gguf
 from pegboard_backends._openvino.model_files import ModelFiles, check_model_folder, read_model_files
-from pegboard_backends._openvino.npu_guard import npu_problem
+from pegboard_backends._openvino.npu_guard import without_npu
 from pegboard_backends._openvino.prompt_tokenizer import FolderTokenizer
 
 logger = logging.getLogger(__name__)
 
-_GIGABYTE = 1 << 30
+GIGABYTE = 1 << 30
 _MOST_DEFAULT_CACHE_GB = 8
 
 PrecisionHint = Literal["f32", "bf16"]
@@ -93,11 +94,12 @@ def engine_options(order: EngineOrder, defaults: dict[str, Any]) -> dict[str, An
 
     Raises `ApiError` 400 for a source that cannot be served and for unknown options.
     """
-    check_source(order.source)
+    source = model_source(order.source)
+    check_source(source)
     fields = {
         **defaults,
         **order.options,
-        "source": str(order.source),
+        "source": str(source),
         "cache_dir": str(order.cache_dir),
         "device": order.device,
         "context_tokens": order.context_tokens,
@@ -132,7 +134,7 @@ def open_batching_engine(options: EngineOptions) -> BatchingEngine:
     expression = parse_device(options.device)
     core = DeviceCore()
     files = read_model_files(model_folder(options))
-    expression = without_npu(expression, files)
+    expression = without_npu(expression, files.folder)
     check_available(expression, core.available())
     context_tokens = context_tokens_for(files, options)
     properties = engine_properties(files, options, expression)
@@ -141,7 +143,7 @@ def open_batching_engine(options: EngineOptions) -> BatchingEngine:
     scheduler = _scheduler(options)
     try:
         pipeline = genai.ContinuousBatchingPipeline(
-            str(files.folder), scheduler, options.device, properties
+            str(files.folder), scheduler, expression.text, properties
         )
     except RuntimeError as error:
         logger.exception("OpenVINO cannot load a model")
@@ -184,24 +186,6 @@ def context_tokens_for(files: ModelFiles, options: EngineOptions) -> int:
         message = "The model does not say how long its context is; set its max_context_len."
         raise invalid_request(message, param="max_context_len", code="context_length_unknown")
     return min(value for value in (known, wanted) if value is not None)
-
-
-def without_npu(expression: DeviceExpression, files: ModelFiles) -> DeviceExpression:
-    """Take the NPU out of a list of devices when the weights could end the process there.
-
-    Raises `ApiError` 400 `npu_weights_refused` when nothing is left.
-    """
-    if "NPU" not in expression.families:
-        return expression
-    problem = npu_problem(files.folder, compressed=files.compressed)
-    if problem is None:
-        return expression
-    left = tuple(device for device in expression.devices if family_of(device) != "NPU")
-    if not left:
-        message = f"This model may not be loaded on the NPU: {problem}; name another device."
-        raise invalid_request(message, param="device", code="npu_weights_refused")
-    logger.warning("the NPU is left out of %s: %s", expression.text, problem)
-    return DeviceExpression(meta=expression.meta, devices=left)
 
 
 def _scheduler(options: EngineOptions) -> Any:  # noqa: ANN401 - GenAI's
@@ -259,13 +243,18 @@ def device_properties(options: HasProperties, expression: DeviceExpression) -> d
 
 
 def _cache_gigabytes(options: EngineOptions) -> int:
-    """Return whole gigabytes, which is all GenAI takes: as asked, or a quarter of what is free."""
+    """Return whole gigabytes, which is all GenAI takes."""
     if options.kv_cache_gb is not None:
         return max(1, math.ceil(options.kv_cache_gb))
-    import psutil  # noqa: PLC0415 - only the engine child needs it
+    return default_cache_gigabytes()
+
+
+def default_cache_gigabytes() -> int:
+    """Return the size of a cache that nothing sizes: a quarter of what is free, 1 to 8 GB."""
+    import psutil  # noqa: PLC0415 - the one use of it
 
     quarter = int(psutil.virtual_memory().available) // 4
-    return max(1, min(quarter // _GIGABYTE, _MOST_DEFAULT_CACHE_GB))
+    return max(1, min(quarter // GIGABYTE, _MOST_DEFAULT_CACHE_GB))
 
 
 def load_fault(text: str) -> ApiError:

@@ -11,7 +11,6 @@ from pegboard_backends._openvino import library
 from pegboard_backends._openvino.core import DeviceCore
 from pegboard_backends._openvino.devices import check_available, parse_device
 from pegboard_backends._openvino.model_files import read_model_files
-from pegboard_backends._openvino.npu_guard import npu_problem
 from pegboard_backends._openvino.opening import (
     EngineOptions,
     context_tokens_for,
@@ -23,7 +22,9 @@ from pegboard_backends._openvino.stateful_engine import StatefulEngine
 
 logger = logging.getLogger(__name__)
 
-_MOST_DEFAULT_CONTEXT = 4096
+MOST_DEFAULT_CONTEXT = 4096
+"""Tokens of the context of a model that none is configured for."""
+
 _LEAST_RESPONSE, _MOST_RESPONSE = 128, 1024
 
 
@@ -46,18 +47,6 @@ def static_lengths(context_tokens: int, response_tokens: int | None) -> tuple[in
     return context_tokens - response, response
 
 
-def check_npu_weights(options: EngineOptions) -> None:
-    """Raise 400 `npu_weights_refused` for weights that can end the process on an NPU."""
-    files = read_model_files(model_folder(options))
-    problem = npu_problem(files.folder, compressed=files.compressed)
-    if problem is not None:
-        message = (
-            f"This model may not be loaded on the NPU: {problem}. Convert it again with "
-            "--weight-format int4 --sym --ratio 1.0 --group-size 128, or fp16."
-        )
-        raise invalid_request(message, param="device", code="npu_weights_refused")
-
-
 def open_stateful_engine(options: EngineOptions) -> StatefulEngine:
     """Open the pipeline for prompts and answers of fixed lengths.
 
@@ -69,7 +58,7 @@ def open_stateful_engine(options: EngineOptions) -> StatefulEngine:
     files = read_model_files(model_folder(options))
     context = context_tokens_for(files, options)
     if options.context_tokens is None:
-        context = min(context, _MOST_DEFAULT_CONTEXT)
+        context = min(context, MOST_DEFAULT_CONTEXT)
     prompt, response = static_lengths(context, options.response_tokens)
     properties = engine_properties(files, options, expression)
     if "NPU" in expression.families:

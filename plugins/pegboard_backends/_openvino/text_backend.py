@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import msgspec
-from pegboard_contracts.backend import Backend, Device, EngineDescription, EngineOrder
+from pegboard_contracts.backend import (
+    Backend,
+    Device,
+    EngineDescription,
+    EngineOrder,
+    ModelFacts,
+)
 from pegboard_contracts.engine import Engine, PromptTokenizer
 from pegboard_contracts.errors import ApiError, invalid_request
 from pegboard_contracts.plugin import PluginSettings
 from pydantic import Field
 
+from pegboard_backends._openvino.completeness import is_whole_text_model
 from pegboard_backends._openvino.devices import DeviceExpression, family_of, parse_device
 from pegboard_backends._openvino.discovery import discover
+from pegboard_backends._openvino.facts import text_facts
 from pegboard_backends._openvino.opening import (
+    GIGABYTE,
     EngineOptions,
     PrecisionHint,
+    default_cache_gigabytes,
     engine_options,
     open_batching_engine,
     open_folder_tokenizer,
@@ -57,6 +68,12 @@ class TextBackend(Backend):
     families: ClassVar[tuple[str, ...]] = ()
     """The single devices that the plugin serves, without their index."""
 
+    small_cache: ClassVar[bool] = True
+    """Whether a key-value cache has 8 bits a number when nothing else is set."""
+
+    most_default_context: ClassVar[int | None] = None
+    """The longest context that a model gets when none is configured."""
+
     def serves(self, model_backend: str, device: str) -> bool:
         """Serve single devices of its families, in any case."""
         if model_backend not in self.model_backends:
@@ -66,6 +83,19 @@ class TextBackend(Backend):
         except ApiError:
             return False
         return not expression.meta and expression.families <= set(self.families)
+
+    def can_serve(self, source: Path) -> bool:
+        """Serve whole GGUF files, folders with exactly one, and complete folders of IR."""
+        return is_whole_text_model(source)
+
+    def facts(self, source: Path) -> ModelFacts:
+        """Read the files; the cache is what the memory that is free now would give it."""
+        found = text_facts(source, small_cache=self.small_cache)
+        most, default = self.most_default_context, found.default_context_tokens
+        if most is None:
+            return msgspec.structs.replace(found, cache_bytes=default_cache_gigabytes() * GIGABYTE)
+        # Lengths are fixed: the cache is of exactly one context.
+        return msgspec.structs.replace(found, default_context_tokens=min(default or most, most))
 
     def devices(self, *, refresh: bool = False) -> Sequence[Device]:
         """List the devices of its families, usable or not, as OpenVINO tells of them."""
