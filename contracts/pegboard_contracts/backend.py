@@ -111,10 +111,21 @@ class Backend(Plugin):
     device_examples: ClassVar[tuple[str, ...]] = ()
     """Device expressions that this plugin understands, for people."""
 
+    opening_can_be_cancelled: ClassVar[bool] = True
+    """Whether killing the child in `open_engine` or `open_encoder` does no harm beyond it."""
+
     def serves(self, model_backend: str, device: str) -> bool:
         """Tell whether this plugin runs `model_backend` models on the device expression."""
         del device
         return model_backend in self.model_backends
+
+    def check_device(self, device: str) -> None:
+        """Refuse an expression that is understood on no machine, before a load begins; cheap.
+
+        Raises `ApiError` 400 with examples. Whether the device is there is seen when an engine
+        is opened.
+        """
+        del device
 
     def kind_of(self, source: Path) -> ModelKind:
         """Tell what a model of this backend can be asked for; cheap, and never raises."""

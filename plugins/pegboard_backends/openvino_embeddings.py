@@ -17,6 +17,7 @@ from pegboard_contracts.plugin import PluginSettings
 from pydantic import Field
 
 from pegboard_backends._openvino.completeness import is_whole_encoder
+from pegboard_backends._openvino.devices import parse_device
 from pegboard_backends._openvino.encoder_kind import encoder_kind
 from pegboard_backends._openvino.encoder_opening import (
     EncoderOptions,
@@ -46,6 +47,10 @@ class OpenVinoEmbeddings(Backend):
     extra = "openvino"
     model_backends = ("openvino-embeddings",)
     Settings = Settings
+
+    def check_device(self, device: str) -> None:
+        """Refuse what is no device expression."""
+        parse_device(device)
 
     def kind_of(self, source: Path) -> ModelKind:
         """Tell that every model of this backend embeds."""

@@ -97,6 +97,10 @@ class TextBackend(Backend):
         # Lengths are fixed: the cache is of exactly one context.
         return msgspec.structs.replace(found, default_context_tokens=min(default or most, most))
 
+    def check_device(self, device: str) -> None:
+        """Refuse what is no device expression."""
+        parse_device(device)
+
     def devices(self, *, refresh: bool = False) -> Sequence[Device]:
         """List the devices of its families, usable or not, as OpenVINO tells of them."""
         found = discover(refresh=refresh)
