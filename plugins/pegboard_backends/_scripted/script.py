@@ -13,6 +13,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=86_400_000)]
 Phase = Literal["downloading", "converting", "finalizing"]
+CONVERTED = "script.json"
 TokenLogprobs = tuple[float, list[tuple[str, float]]]
 
 
@@ -60,6 +61,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tool_format: str | None = None
     reasoning_format: str | None = None
     prompt_suffix: str = ""
+    prompt_start: str = ""
+    fill_in_the_middle: bool = False
     chat_template: str | None = None
     rules: list[Rule] = []
     default: Answer = Answer(echo=True)
@@ -80,10 +83,11 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def read_script(path: Path) -> str:
     """Return the text of a script file that `parse_script` accepts.
 
-    Raises `ApiError` 400 when it cannot be read, naming the key at fault.
+    A folder is what a conversion made: its script is in `script.json`. Raises `ApiError` 400
+    when it cannot be read, naming the key at fault.
     """
     try:
-        text = path.read_bytes().decode()
+        text = (path / CONVERTED if path.is_dir() else path).read_bytes().decode()
     except UnicodeDecodeError:
         raise _bad("it is not UTF-8") from None
     except OSError as error:
