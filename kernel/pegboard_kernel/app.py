@@ -42,7 +42,7 @@ def create_app(
     """
     application = build_app(settings, entry_points=entry_points)
     application.refuse_if_lacking()
-    application.wiring.directory.register_specs()
+    application.wiring.lifecycle.register_specs()
     return application
 
 
@@ -98,12 +98,12 @@ class Application:
         gone when it is left. Raises `StartupError` when a required plugin cannot begin.
         """
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self.wiring.directory.close)
+            stack.push_async_callback(self.wiring.lifecycle.close)
             for one in self._lifespans:
                 await self._enter(stack, one)
             self._forget_inactive()
             self.refuse_if_lacking()
-            await self.wiring.directory.start()
+            await self.wiring.lifecycle.start()
             logger.info("%s", self.records.summary())
             if not self.wiring.directory.models():
                 logger.warning("no model is registered; add one: pegboard serve --model SPEC")

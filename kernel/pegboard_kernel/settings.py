@@ -127,6 +127,18 @@ class Settings(BaseModel):
         flag="--max-loaded-models",
         ge=1,
     )
+    idle_unload: float | None = _setting(
+        None,
+        "Seconds without a request after which a model is unloaded; none is never.",
+        flag="--idle-unload",
+        gt=0,
+    )
+    agent_grace: float = _setting(
+        300.0,
+        "Seconds that a model stays after an answer that called tools, on top of --idle-unload.",
+        flag="--agent-grace",
+        ge=0,
+    )
     kv_cache_gb: float | None = _setting(
         None,
         "Memory of a model's key-value cache, in GB; without it, chosen by the backend.",

@@ -15,6 +15,7 @@ import msgspec
 from pegboard_contracts.backend import DeviceDirectory
 from pegboard_contracts.encoding import Embedder, Reranker
 from pegboard_contracts.generation import Generator, PromptPreparer
+from pegboard_contracts.lifecycle import LifecycleEvents, ModelLifecycle
 from pegboard_contracts.models import ModelDirectory
 from pegboard_contracts.plugin import Plugin, PluginSettings
 from pegboard_contracts.server import PluginDirectory, ServerInfo
@@ -32,6 +33,9 @@ from pegboard_kernel.generation.inspection import PathInspector
 from pegboard_kernel.hook_calls import Contribution, HookCalls
 from pegboard_kernel.inventory import take_inventory
 from pegboard_kernel.models.directory import Directory
+from pegboard_kernel.models.events import EventLog
+from pegboard_kernel.models.interim import CatalogueFile, Preparation
+from pegboard_kernel.models.lifecycle import Lifecycle
 from pegboard_kernel.plugin_loading import (
     Classes,
     block_if_lacking,
@@ -58,6 +62,7 @@ class Wiring:
         self.services = Services()
         self.board: Board
         self.directory: Directory
+        self.lifecycle: Lifecycle
 
     def fail(self, name: str, error: BaseException) -> None:
         """Take a plugin out, and every plugin that requires it."""
@@ -132,8 +137,14 @@ def section_faults(section: str, error: ValidationError) -> list[str]:
 def _provide_services(wiring: Wiring) -> None:
     wiring.board = board = _make_board(wiring)
     settings, services = wiring.settings, wiring.services
-    wiring.directory = Directory(settings, board)
+    events = EventLog()
+    path = settings.catalog or settings.data_dir / "models.json"
+    catalogue = CatalogueFile(path, default_device=settings.default_device)
+    wiring.directory = Directory(settings, events)
+    wiring.lifecycle = Lifecycle(settings, board, wiring.directory, catalogue, Preparation)
     services.add(ModelDirectory, wiring.directory)
+    services.add(ModelLifecycle, wiring.lifecycle)
+    services.add(LifecycleEvents, events)
     generator = PathGenerator(wiring.directory, board, settings)
     services.add(Generator, generator)
     services.add(PromptPreparer, generator)

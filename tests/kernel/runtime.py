@@ -25,6 +25,9 @@ from pegboard_contracts.generation import GenerationRequest
 from pegboard_kernel.board import Board
 from pegboard_kernel.generation.generator import PathGenerator
 from pegboard_kernel.models.directory import Directory
+from pegboard_kernel.models.events import EventLog
+from pegboard_kernel.models.interim import CatalogueFile, Preparation
+from pegboard_kernel.models.lifecycle import Lifecycle
 from pegboard_kernel.settings import Settings
 from pegboard_model_sources.local_path import LocalPath
 from pegboard_reasoning_formats.think_tags import ThinkTags
@@ -89,6 +92,7 @@ class Runtime:
     """Hold what requests go through."""
 
     directory: Directory
+    lifecycle: Lifecycle
     generator: PathGenerator
 
     def stream(self, text: str, **fields: Any) -> AsyncGenerator[GenerationEvent, None]:
@@ -114,6 +118,14 @@ def request(text: str, tools: tuple[Tool, ...] = (), **fields: Any) -> Generatio
     return GenerationRequest(**asked)
 
 
+def models(settings: Settings, plugins: Board) -> tuple[Directory, Lifecycle]:
+    """Make the two halves of the knowledge of models, as a server does."""
+    path = settings.catalog or settings.data_dir / "models.json"
+    catalogue = CatalogueFile(path, default_device=settings.default_device)
+    directory = Directory(settings, EventLog())
+    return directory, Lifecycle(settings, plugins, directory, catalogue, Preparation)
+
+
 @contextlib.asynccontextmanager
 async def serving(
     folder: Path,
@@ -127,13 +139,13 @@ async def serving(
     fields = {"data_dir": folder / "data", "models": (f"{MODEL}=scripted:{path}",)} | settings
     made = Settings.model_validate(fields)
     plugins = plugins or board()
-    directory = Directory(made, plugins)
-    directory.register_specs()
+    directory, lifecycle = models(made, plugins)
+    lifecycle.register_specs()
     try:
-        await directory.start()
-        yield Runtime(directory, PathGenerator(directory, plugins, made))
+        await lifecycle.start()
+        yield Runtime(directory, lifecycle, PathGenerator(directory, plugins, made))
     finally:
-        await directory.close()
+        await lifecycle.close()
 
 
 async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:

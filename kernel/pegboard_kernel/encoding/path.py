@@ -80,7 +80,9 @@ class PathEncoder:
     ) -> list[Encoded]:
         loaded = await self._directory.serving(record)
         with loaded.pair.lease() as pair:
-            return await pair.batches.encode(inputs, param=param)
+            results = await pair.batches.encode(inputs, param=param)
+        record.answered()
+        return results
 
 
 def _tokens(results: Sequence[Encoded]) -> int:

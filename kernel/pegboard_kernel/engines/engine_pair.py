@@ -108,6 +108,11 @@ class EnginePair:
         return self._engine.pid, self.preparer.pid
 
     @property
+    def leases(self) -> int:
+        """Count the generations that keep both children."""
+        return self._leases
+
+    @property
     def ready(self) -> bool:
         """Tell whether a new request would be taken."""
         return self._engine.alive and not self._retiring
@@ -187,12 +192,17 @@ class EnginePair:
         return await self._engine.call(name, arguments)
 
     async def retire(self) -> None:
-        """Take no new request, wait until the last lease is returned, and close."""
+        """Take no new request, wait until the last lease is returned, and close.
+
+        Closes at once when the caller is cancelled.
+        """
         self._retiring = True
-        if self._leases:
-            self._free = asyncio.get_running_loop().create_future()
-            await self._free
-        await self.close()
+        try:
+            if self._leases:
+                self._free = asyncio.get_running_loop().create_future()
+                await self._free
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """End both children within a few seconds; what still runs or waits fails."""

@@ -44,6 +44,11 @@ class Run:
         self._ticket: Ticket | None = None
         self._error: ApiError | None = None
 
+    @property
+    def reason(self) -> FinishReason | None:
+        """Return why the answer ended, once it has."""
+        return self._answer.reason
+
     async def enter(self) -> None:
         """Take a place in the queue or on the engine.
 

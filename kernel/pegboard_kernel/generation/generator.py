@@ -62,7 +62,9 @@ class PathGenerator:
                 while not run.done:
                     for event in await run.next_events():
                         yield event
+                record.answered(run.reason)
             finally:
+                record.touch()
                 run.leave()
                 if timer is not None:
                     timer.cancel()
