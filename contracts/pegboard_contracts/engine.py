@@ -22,8 +22,9 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `sampling` holds the model's own defaults. `max_sequences` is how many requests are
     worth running at once; the kernel admits no more. `device` is where it really runs.
-    `grammar` tells whether submissions may carry a constraint. `encoder` is set for models
-    that generate nothing.
+    `grammar` tells whether submissions may carry a constraint. `prompt_logprobs_problem`
+    says why prompts get no log probabilities; it is `None` for an engine that gives them.
+    `encoder` is set for models that generate nothing.
     """
 
     context_tokens: int
@@ -33,6 +34,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     architecture_context_tokens: int | None = None
     grammar: bool = False
     top_logprobs: int | None = 0
+    prompt_logprobs_problem: str | None = "This model's engine gives none."
     properties: dict[str, Any] = {}
     encoder: EncoderInfo | None = None
 
@@ -46,6 +48,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     message, for engines that are no models. `kept_tokens` are special tokens whose text
     must survive detokenization. `logprobs` asks for the chosen token's log probability.
     `sampling` has no `None` left except `seed`, which means a random one.
+    `prompt_logprobs` asks for those of the prompt's tokens too; only then
+    `max_output_tokens` may be 0.
     """
 
     request_id: int
@@ -60,6 +64,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     last_text: str = ""
     continued_tokens: int = 0
     continued_text: str = ""
+    prompt_logprobs: bool = False
 
 
 class TokenEvent(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -68,7 +73,9 @@ class TokenEvent(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     `text` is whole characters only; it may be empty while a character is incomplete.
     `token_ids` are the tokens of this event. A request's last event has `finish`, and
     with it `cached_tokens`; `error` is set when `finish` is `failed`. `logprobs` runs
-    parallel to `token_ids`: `[logprob, text, [[text, logprob], ...]]`.
+    parallel to `token_ids`: `[logprob, text, [[text, logprob], ...]]`. `prompt_logprobs`
+    has the same form, one for each token of the prompt, of which the first has no meaning;
+    it comes once, with or before the first token.
     """
 
     request_id: int
@@ -78,6 +85,7 @@ class TokenEvent(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     cached_tokens: int = 0
     error: str | None = None
     logprobs: list[tuple[float, str, list[tuple[str, float]]]] | None = None
+    prompt_logprobs: list[tuple[float, str, list[tuple[str, float]]]] | None = None
 
 
 class Engine(Protocol):
@@ -119,14 +127,32 @@ class Engine(Protocol):
         ...
 
 
+class FillMarks(msgspec.Struct, frozen=True, kw_only=True):
+    """Name the special tokens with which a model fills the middle of a text.
+
+    A prompt is each of `parts` with its text behind it: `prefix` and `suffix` the client's,
+    `middle` nothing, because the answer follows. One of `ends` in the answer ends it.
+    """
+
+    parts: tuple[tuple[Literal["prefix", "suffix", "middle"], int], ...]
+    ends: tuple[str, ...] = ()
+
+
 class TemplateSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Carry a model's chat template and the token texts that templates refer to."""
+    """Carry a model's chat template and the token texts that templates refer to.
+
+    `prompt_start` are the tokens that stand in front of every raw text, such as the one that
+    begins a text; a chat template writes its own. `fill_marks` is set for models that can
+    fill a middle.
+    """
 
     template: str | None = None
     bos_token: str = ""
     eos_token: str = ""
     tool_template: str | None = None
     prompt_suffix: str = ""
+    prompt_start: tuple[int, ...] = ()
+    fill_marks: FillMarks | None = None
 
 
 class ConstraintCost(msgspec.Struct, frozen=True):

@@ -27,6 +27,15 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int
 
 
+class PromptLogprobs(msgspec.Struct, frozen=True):
+    """Carry the log probabilities of the prompt's tokens, before any text of the answer.
+
+    The first token has nothing before it, so its number has no meaning.
+    """
+
+    tokens: tuple[TokenLogprob, ...]
+
+
 class TextDelta(msgspec.Struct, frozen=True):
     """Carry visible text; joined, the deltas are the answer's content."""
 
@@ -76,4 +85,4 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FormatEvent = TextDelta | ReasoningDelta | ToolCallStarted | ToolArgumentsDelta | ToolCallDone
-GenerationEvent = Accepted | FormatEvent | Finished
+GenerationEvent = Accepted | PromptLogprobs | FormatEvent | Finished

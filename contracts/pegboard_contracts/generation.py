@@ -75,17 +75,23 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Exactly one of `conversation`, `prompt_text` and `prompt_ids` is set. `model` is what
     the client sent: an id, an alias or `auto`. `top_logprobs` is `None` when no logprobs
-    are wanted. `max_output_tokens` `None` means what the context leaves.
+    are wanted. `max_output_tokens` `None` means what the context leaves; 0 is for requests
+    that want nothing but `prompt_logprobs`. Behind a raw prompt the answer fills the middle
+    before `prompt_suffix`, when that is set. `add_special_tokens` puts in front of a text
+    what the model's tokenizer begins every text with; token ids are left as they are.
     """
 
     model: str
     conversation: Conversation | None = None
     prompt_text: str | None = None
     prompt_ids: tuple[int, ...] | None = None
+    prompt_suffix: str | None = None
+    add_special_tokens: bool = True
     sampling: Sampling = Sampling()
     max_output_tokens: int | None = None
     stop: tuple[str, ...] = ()
     top_logprobs: int | None = None
+    prompt_logprobs: bool = False
     tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
     output_format: OutputFormat | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pegboard_contracts.errors import invalid_request, not_supported
+from pegboard_contracts.errors import invalid_request
 from pegboard_contracts.generation import GenerationRequest
 from pegboard_contracts.principal import Principal
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from pegboard_routes._output_formats import OutputFormatFields
 from pegboard_routes._sampling_fields import (
@@ -33,7 +33,9 @@ class CompletionRequest(SamplingFields, OutputFormatFields):
     """Describe a completion of raw text; unknown fields are ignored.
 
     `prompt` is a text, texts, token ids, or lists of token ids. Special tokens that stand
-    in a text are read as such: a raw prompt is written by its client alone.
+    in a text are read as such: a raw prompt is written by its client alone. A text begins
+    with what the model's tokenizer begins every text with, unless `add_special_tokens` is
+    false.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -42,10 +44,23 @@ class CompletionRequest(SamplingFields, OutputFormatFields):
     """Known fields that cannot be honoured, with the values that ask for nothing."""
 
     prompt: Prompts
+    max_tokens: int | None = Field(default=None, ge=0, lt=2**63)
+    add_special_tokens: bool | None = None
     best_of: int | None = Field(default=None, ge=1, le=16)
     echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=20)
     suffix: str | None = None
+
+    @model_validator(mode="after")
+    def _some_tokens(self) -> CompletionRequest:
+        if self.max_tokens == 0 and not self.scores_prompts:
+            raise ValueError("'max_tokens' may be 0 only with 'echo' and 'logprobs'")
+        return self
+
+    @property
+    def scores_prompts(self) -> bool:
+        """Tell whether log probabilities of the prompts are wanted."""
+        return bool(self.echo) and self.logprobs is not None
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -83,9 +98,12 @@ def completion_requests(body: CompletionRequest, principal: Principal) -> list[G
             prompt_text=raw.prompt_text,
             prompt_ids=raw.prompt_ids,
             sampling=body.sampling(),
+            prompt_suffix=body.suffix or None,
+            add_special_tokens=body.add_special_tokens is not False,
             max_output_tokens=body.max_tokens,
             stop=tuple(body.stop or ()),
             top_logprobs=_logprobs(body),
+            prompt_logprobs=body.scores_prompts,
             output_format=body.output_format(),
             principal=principal,
         )
@@ -101,12 +119,12 @@ def _logprobs(body: CompletionRequest) -> int | None:
 
 def _refuse(body: CompletionRequest) -> None:
     refuse_unsupported(body.model_extra, CompletionRequest.refused)
-    if body.suffix:
-        message = "'suffix' needs a model with fill-in-the-middle tokens, which no model here has."
-        raise not_supported("suffix", message)
-    if body.echo and body.logprobs is not None:
-        message = "Log probabilities of an echoed prompt are not supported; leave one of them out."
-        raise not_supported("logprobs", message)
+    if body.suffix and body.scores_prompts:
+        message = (
+            "A prompt with 'suffix' is written with special tokens, of which no log probabilities "
+            "are echoed; leave 'suffix', 'echo' or 'logprobs' out."
+        )
+        raise invalid_request(message, param="suffix")
     if body.best_of is not None and body.best_of < (body.n or 1):
         raise invalid_request("'best_of' must not be less than 'n'.", param="best_of")
     if body.stream and body.answers_each > (body.n or 1):

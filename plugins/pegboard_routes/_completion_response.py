@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
-from pegboard_contracts.events import Finished, GenerationEvent, TextDelta, TokenLogprob
+from pegboard_contracts.events import (
+    Finished,
+    GenerationEvent,
+    PromptLogprobs,
+    TextDelta,
+    TokenLogprob,
+)
 from pegboard_contracts.generation import FinishReason, Usage
 
 from pegboard_routes._chat_response import ChatUsage, Identity, joint_usage
@@ -21,12 +27,12 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
     """Carry the log probabilities of a choice's tokens, in four parallel lists.
 
     `text_offset` is where each token begins in the choice's text. `top_logprobs` holds
-    the chosen token too.
+    the chosen token too. The first token of an echoed prompt has no probability.
     """
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -61,8 +67,9 @@ class Choice:
 
     def __init__(self, echo: str) -> None:
         """Start with nothing but the echo."""
+        self._echo = echo
         self._text = [echo] if echo else []
-        self._offset = len(echo)
+        self._prompt: Sequence[TokenLogprob] = ()
         self._logprobs: list[TokenLogprob] = []
         self._reason: FinishReason | None = None
         self.usage = Usage()
@@ -72,6 +79,8 @@ class Choice:
         if isinstance(event, TextDelta):
             self._text.append(event.text)
             self._logprobs += event.logprobs
+        elif isinstance(event, PromptLogprobs):
+            self._prompt = event.tokens
         elif isinstance(event, Finished):
             self._reason, self.usage = event.reason, event.usage
 
@@ -83,11 +92,11 @@ class Choice:
 
     def choice(self, index: int, *, logprobs: bool) -> CompletionChoice:
         """Return the finished answer."""
+        said = wire_logprobs(self._logprobs, len(self._echo)) if logprobs else None
+        if said is not None and self._prompt:
+            said = _joined(echoed_logprobs(self._prompt, self._echo), said)
         return CompletionChoice(
-            index=index,
-            text="".join(self._text),
-            logprobs=wire_logprobs(self._logprobs, self._offset) if logprobs else None,
-            finish_reason=self._reason,
+            index=index, text="".join(self._text), logprobs=said, finish_reason=self._reason
         )
 
 
@@ -144,6 +153,33 @@ def wire_logprobs(tokens: Sequence[TokenLogprob], offset: int) -> CompletionLogp
     )
 
 
+def echoed_logprobs(tokens: Sequence[TokenLogprob], text: str) -> CompletionLogprobs:
+    """Put a prompt's log probabilities into parallel lists, with their places in its text.
+
+    A token that is not in the text, such as one that begins every text, takes no place.
+    """
+    offset, offsets = 0, list[int]()
+    for token in tokens:
+        offsets.append(offset)
+        offset += len(token.text) if text.startswith(token.text, offset) else 0
+    said = wire_logprobs(tokens, 0)
+    return CompletionLogprobs(
+        tokens=said.tokens,
+        token_logprobs=[None, *said.token_logprobs[1:]],
+        top_logprobs=[None, *said.top_logprobs[1:]],
+        text_offset=offsets,
+    )
+
+
+def _joined(first: CompletionLogprobs, second: CompletionLogprobs) -> CompletionLogprobs:
+    return CompletionLogprobs(
+        tokens=first.tokens + second.tokens,
+        token_logprobs=first.token_logprobs + second.token_logprobs,
+        top_logprobs=first.top_logprobs + second.top_logprobs,
+        text_offset=first.text_offset + second.text_offset,
+    )
+
+
 def _finite(logprob: float) -> float:
     # JSON has no infinity; the floor is the one clients know.
     return max(logprob, _LEAST_LOGPROB)
@@ -162,10 +198,11 @@ class CompletionChunks:
         self._logprobs = logprobs
         self._offset = 0
 
-    def echo(self, text: str) -> bytes:
-        """Frame the prompt's text."""
+    def echo(self, text: str, tokens: Sequence[TokenLogprob] = ()) -> bytes:
+        """Frame the prompt's text, with the log probabilities of its tokens when there are any."""
         self._offset += len(text)
-        return self._framed(text, b"null", b"null")
+        said = _encode(echoed_logprobs(tokens, text)) if tokens else b"null"
+        return self._framed(text, said, b"null")
 
     def chunk(self, event: GenerationEvent) -> bytes | None:
         """Frame one event; an event that says nothing on the wire gives nothing."""

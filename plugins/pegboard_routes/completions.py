@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+import msgspec
 from pegboard_contracts.errors import ApiError
-from pegboard_contracts.events import Accepted, Finished
+from pegboard_contracts.events import Accepted, Finished, PromptLogprobs
 from pegboard_contracts.generation import GenerationRequest, Generator, PromptPreparer, Usage
 from pegboard_contracts.http import (
     json_response,
@@ -125,9 +126,10 @@ async def _echoes(
     texts: list[str] = []
     for request in requests[:: body.answers_each]:
         text = request.prompt_text
-        texts += [(await preparer.prepare(request)).text if text is None else text] * (
-            body.answers_each
-        )
+        if text is None:
+            plain = msgspec.structs.replace(request, prompt_suffix=None)
+            text = (await preparer.prepare(plain)).text
+        texts += [text] * body.answers_each
     return texts
 
 
@@ -140,12 +142,14 @@ async def _streamed(
         for index in range(len(answers))
     ]
     for choice, echo in zip(choices, echoes, strict=True):
-        if echo:
+        if echo and not body.scores_prompts:
             yield choice.echo(echo)
     usages: list[list[Usage]] = [[] for _ in body.prompts]
     async with aclosing(merged(answers)) as events:
         async for index, event in events:
-            if (chunk := choices[index].chunk(event)) is not None:
+            if isinstance(event, PromptLogprobs):
+                yield choices[index].echo(echoes[index], event.tokens)
+            elif (chunk := choices[index].chunk(event)) is not None:
                 yield chunk
             if isinstance(event, Finished):
                 usages[index // body.answers_each].append(event.usage)

@@ -32,12 +32,18 @@ if TYPE_CHECKING:
 
 
 class TokenizeRequest(RequestModel):
-    """Name a raw text (`prompt` or `content`), or a conversation as a chat completion has it."""
+    """Name a raw text (`prompt` or `content`), or a conversation as a chat completion has it.
+
+    A text begins with what the model's tokenizer begins every text with, as in a completion,
+    unless `add_special_tokens` (`add_special`) is false.
+    """
 
     model: str = Field(min_length=1)
     prompt: str | None = None
     content: str | None = None
     messages: list[JsonValue] | None = None
+    add_special_tokens: bool | None = None
+    add_special: bool | None = None
     with_pieces: bool | None = None
 
 
@@ -136,7 +142,9 @@ async def _asked(request: "Request", body: TokenizeRequest, status: int) -> Gene
         raise ApiError(status, message, param="prompt", code="invalid_value")
     if body.messages is not None:
         return await _conversation(request, status)
-    return prompt_request(body.model, given[0], principal_of(request))
+    bare = False in (body.add_special_tokens, body.add_special)
+    asked = prompt_request(body.model, given[0], principal_of(request))
+    return msgspec.structs.replace(asked, add_special_tokens=not bare)
 
 
 async def _conversation(request: "Request", status: int) -> GenerationRequest:
@@ -150,10 +158,11 @@ async def _tokenized(
     prompt = await preparer.prepare(wanted)
     tokens: list[int | TokenPiece] = [*prompt.token_ids]
     if pieces:
-        tokens = [
-            TokenPiece(token, await _piece(preparer, prompt.model, token, wanted.principal))
-            for token in prompt.token_ids
-        ]
+        texts = {
+            token: await _piece(preparer, prompt.model, token, wanted.principal)
+            for token in set(prompt.token_ids)
+        }
+        tokens = [TokenPiece(token, texts[token]) for token in prompt.token_ids]
     return Tokenized(
         model=prompt.model,
         count=len(prompt.token_ids),

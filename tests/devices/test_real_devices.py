@@ -21,7 +21,7 @@ from pegboard_backends.openvino_cpu import plugin as cpu_plugin
 from pegboard_backends.openvino_gpu import plugin as gpu_plugin
 from pegboard_backends.openvino_npu import plugin as npu_plugin
 from pegboard_contracts.backend import Backend, EngineOrder
-from pegboard_contracts.engine import Engine, Submission
+from pegboard_contracts.engine import Engine, Submission, TokenEvent
 from pegboard_contracts.errors import ApiError
 from pegboard_contracts.generation import Sampling
 
@@ -115,6 +115,48 @@ def test_engine_settings_reach_the_engine(open_engine: Open) -> None:
     assert (told["INFERENCE_NUM_THREADS"], told["NUM_STREAMS"]) == ("1", "1")
     assert (told["KV_CACHE_PRECISION"], told["ENABLE_CPU_PINNING"]) == ("u8", "False")
     assert len(greedy(engine)) == 6
+
+
+def scored(engine: Engine, prompt: list[int], tokens: int) -> list[TokenEvent]:
+    engine.submit(
+        Submission(
+            request_id=tokens + 100,
+            prompt_ids=prompt,
+            prompt_text="",
+            max_output_tokens=tokens,
+            sampling=Sampling(temperature=0),
+            logprobs=True,
+            prompt_logprobs=True,
+        )
+    )
+    events: list[TokenEvent] = []
+    while engine.due() is not None:
+        events += engine.step()
+    return events
+
+
+def test_prompts_have_log_probabilities_without_a_prefix_cache(open_engine: Open) -> None:
+    engine = open_engine(cpu_plugin, "CPU", prefix_caching=False, max_batched_tokens=64)
+    assert engine.describe().prompt_logprobs_problem is None
+    expected = greedy(engine)
+    events = scored(engine, _PROMPT, 6)
+    assert [token for event in events for token in event.token_ids] == expected
+    (prompt,) = [event.prompt_logprobs for event in events if event.prompt_logprobs is not None]
+    assert events[0].prompt_logprobs is prompt
+    assert len(prompt) == len(_PROMPT)
+    assert all(-30 < chance <= 0 for chance, _, _ in prompt[1:])
+    chosen = [one for event in events for one in event.logprobs or []]
+    whole = scored(engine, _PROMPT + expected, 0)
+    assert [event.finish for event in whole] == ["length"]
+    (again,) = [event.prompt_logprobs for event in whole if event.prompt_logprobs is not None]
+    assert [text for _, text, _ in again] == [text for _, text, _ in prompt + chosen]
+    assert [chance for chance, _, _ in again[1:]] == pytest.approx(
+        [chance for chance, _, _ in (prompt + chosen)[1:]], abs=0.6
+    )
+    long = [_PROMPT[index % 5] for index in range(200)]
+    assert sum(len(event.prompt_logprobs or ()) for event in scored(engine, long, 0)) == 200
+    cached = open_engine(cpu_plugin, "CPU")
+    assert "prefix_caching" in (cached.describe().prompt_logprobs_problem or "")
 
 
 def test_devices_that_are_not_here_are_refused(open_engine: Open) -> None:

@@ -28,7 +28,9 @@ SCRIPT: dict[str, Any] = {
 
 REFUSED: list[tuple[dict[str, Any], int, str | None]] = [
     ({"prompt": "x", "suffix": "y"}, 501, "suffix"),
-    ({"prompt": "x", "echo": True, "logprobs": 1}, 501, "logprobs"),
+    ({"prompt": "x", "suffix": "y", "echo": True, "logprobs": 1}, 400, "suffix"),
+    ({"prompt": "x", "max_tokens": 0}, 422, None),
+    ({"prompt": "x", "max_tokens": 0, "echo": True}, 422, None),
     ({"prompt": "x", "logit_bias": {"1": 1}}, 501, "logit_bias"),
     ({"prompt": "x", "best_of": 1, "n": 2}, 400, "best_of"),
     ({"prompt": "x", "best_of": 2, "stream": True}, 400, "best_of"),
@@ -207,3 +209,92 @@ def test_tokenize_of_an_unknown_model(url: str) -> None:
     response = httpx.post(f"{url}/tokenize", json={"model": "none", "prompt": "a"})
     assert response.status_code == 404
     assert error(response)["code"] == "model_not_found"
+
+
+def test_an_echoed_prompt_has_its_log_probabilities(sdk: OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "scripted", "prompt": "a chance", "echo": True, "logprobs": 1}
+    choice = sdk.completions.create(**asked).choices[0]
+    assert choice.text == "a chanceab"
+    found = choice.logprobs
+    assert found is not None
+    assert found.tokens == ["a", " chance", "a", "b"]
+    assert found.token_logprobs == [None, 0.0, -0.5, -1.0]
+    assert found.top_logprobs == [None, {" chance": 0.0}, {"a": -0.5}, {"b": -1.0}]
+    assert found.text_offset == [0, 1, 8, 9]
+    parts: list[Any] = [
+        (chunk.choices[0].text, chunk.choices[0].logprobs)
+        for chunk in sdk.completions.create(stream=True, **asked)
+    ]
+    assert "".join(text for text, _ in parts) == choice.text
+    told = [said for _, said in parts if said is not None]
+    assert [token for said in told for token in said.tokens] == found.tokens
+    assert [chance for said in told for chance in said.token_logprobs] == found.token_logprobs
+    assert [offset for said in told for offset in said.text_offset] == found.text_offset
+
+
+def test_a_prompt_can_be_scored_without_an_answer(sdk: OpenAI) -> None:
+    prompts = ["one two three", "count"]
+    answer = sdk.completions.create(
+        model="scripted", prompt=prompts, echo=True, logprobs=0, max_tokens=0
+    )
+    assert [choice.text for choice in answer.choices] == prompts
+    assert [choice.finish_reason for choice in answer.choices] == ["length", "length"]
+    first = answer.choices[0].logprobs
+    assert first is not None
+    assert first.token_logprobs == [None, 0.0, 0.0]
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (4, 0)
+
+
+FILLING: dict[str, Any] = {
+    "fill_in_the_middle": True,
+    "prompt_start": "<s>",
+    "rules": [
+        {"match": "stop", "pieces": ["x ", "<|fim_", "pad|>", "never"]},
+        {"match": ".", "pieces": ["the ", "middle"]},
+    ],
+}
+
+
+def test_a_suffix_is_filled_up_to(
+    scripted_server: Callable[..., str],
+) -> None:
+    url = scripted_server(FILLING)
+
+    def asked(**body: object) -> tuple[str, str]:
+        answer = post(url, "/v1/completions", **body).json()["choices"][0]["text"]
+        return answer, httpx.get(f"{url}/debug/scripted/scripted").json()["requests"][-1]["prompt"]
+
+    fim = "<s> <|fim_prefix|> a b <|fim_suffix|> c d <|fim_middle|> "
+    assert asked(prompt="a b", suffix="c d") == ("the middle", fim)
+    assert asked(prompt="a b", suffix="c d", echo=True)[0] == "a bthe middle"
+    assert asked(prompt="a stop", suffix="z")[0] == "x "
+    ids = post(url, "/tokenize", prompt="a b", add_special_tokens=False).json()["tokens"]
+    bare = fim.removeprefix("<s> ")
+    assert asked(prompt=ids, suffix="c d") == ("the middle", bare)
+    assert asked(prompt="a b", suffix="c d", add_special_tokens=False)[1] == bare
+    assert asked(prompt="a b", suffix="")[1] == "a b"
+
+
+def test_raw_texts_begin_as_the_tokenizer_begins_every_text(
+    scripted_server: Callable[..., str],
+) -> None:
+    url = scripted_server(FILLING)
+
+    def counted(**body: object) -> int:
+        answer = post(url, "/v1/completions", **body).json()
+        count: int = answer["usage"]["prompt_tokens"]
+        return count
+
+    start = post(url, "/tokenize", prompt="<s>", add_special=False).json()["tokens"]
+    tokens = post(url, "/tokenize", prompt="a b").json()["tokens"]
+    assert tokens[:1] == start
+    assert post(url, "/tokenize", content="a b", add_special=False).json()["tokens"] == tokens[1:]
+    assert post(url, "/tokenize", prompt="<s> a b").json()["tokens"] == tokens
+    chat = post(url, "/tokenize", messages=[{"role": "user", "content": "a"}]).json()
+    assert start[0] not in chat["tokens"]
+    assert counted(prompt="a b") == 3
+    assert counted(prompt="<s> a b") == 3
+    assert counted(prompt=tokens) == 3
+    assert counted(prompt=tokens[1:]) == 2
+    assert counted(prompt="a b", add_special_tokens=False) == 2

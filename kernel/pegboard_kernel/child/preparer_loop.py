@@ -62,13 +62,31 @@ class Preparer:
     def prepare(self, arguments: dict[str, Any]) -> Prepared:
         """Render and tokenize `conversation`, tokenize `text`, or take `ids` as they are.
 
-        Raises `ApiError` 400 for what the template cannot render.
+        A text gets the tokens that begin every text, unless `bare` or already there. With
+        `suffix` the prompt asks for the middle before it. Raises `ApiError` 400 for what the
+        template cannot render.
         """
-        if (ids := arguments.get("ids")) is not None:
-            return Prepared(text=self._tokenizer.decode(ids), ids=ids)
-        if (text := arguments.get("text")) is not None:
-            return Prepared(text=text, ids=self._tokenizer.encode(text))
-        return self._render(msgspec.convert(arguments["conversation"], Conversation))
+        text: str | None = arguments.get("text")
+        ids: list[int] | None = arguments.get("ids")
+        if text is None and ids is None:
+            return self._render(msgspec.convert(arguments["conversation"], Conversation))
+        start: list[int] = []
+        if ids is None:
+            ids = self._tokenizer.encode(text or "")
+            start = [] if arguments.get("bare") else list(self._source.prompt_start)
+            if ids[: len(start)] == start:
+                start = []
+        if (suffix := arguments.get("suffix")) is not None:
+            return self._filled(start, ids, suffix)
+        return Prepared(text=self._tokenizer.decode(ids) if text is None else text, ids=start + ids)
+
+    def _filled(self, start: list[int], prefix: list[int], suffix: str) -> Prepared:
+        marks = self._source.fill_marks
+        if marks is None:
+            raise TypeError("a prompt with a suffix needs a model that fills the middle")
+        texts = {"prefix": prefix, "suffix": self._tokenizer.encode(suffix), "middle": []}
+        ids = start + [token for part, mark in marks.parts for token in (mark, *texts[part])]
+        return Prepared(text=self._tokenizer.decode(ids), ids=ids)
 
     def _render(self, conversation: Conversation) -> Prepared:
         text = templates.render_prompt(

@@ -96,13 +96,13 @@ class PreparerClient:
         """Render and tokenize. Raises `ApiError` 400 for what the template refuses."""
         return msgspec.convert(await self.call("prepare", {"conversation": conversation}), Prepared)
 
-    async def prepare_text(self, text: str) -> Prepared:
-        """Tokenize a raw prompt."""
-        return msgspec.convert(await self.call("prepare", {"text": text}), Prepared)
+    async def prepare_text(self, text: str, **how: Any) -> Prepared:  # noqa: ANN401 - plain data
+        """Tokenize a raw prompt; `how` has `bare` and `suffix`, see the child's `prepare`."""
+        return msgspec.convert(await self.call("prepare", {"text": text, **how}), Prepared)
 
-    async def prepare_ids(self, ids: list[int]) -> Prepared:
+    async def prepare_ids(self, ids: list[int], **how: Any) -> Prepared:  # noqa: ANN401 - the same
         """Take a tokenized prompt and find its text."""
-        return msgspec.convert(await self.call("prepare", {"ids": ids}), Prepared)
+        return msgspec.convert(await self.call("prepare", {"ids": ids, **how}), Prepared)
 
     async def encode(self, text: str) -> list[int]:
         """Tokenize text that goes on where a prompt ended."""

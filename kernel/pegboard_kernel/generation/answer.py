@@ -10,6 +10,7 @@ from pegboard_contracts.events import (
     Finished,
     FormatEvent,
     GenerationEvent,
+    PromptLogprobs,
     ReasoningDelta,
     TextDelta,
     TokenLogprob,
@@ -81,6 +82,9 @@ class Answer:
     def take(self, event: TokenEvent) -> None:
         """Read one event of the engine; nothing once `stopped`."""
         self._count(event)
+        if event.prompt_logprobs is not None:
+            tokens = (TokenLogprob(text, chance) for chance, text, _ in event.prompt_logprobs)
+            self._events.append(PromptLogprobs(tuple(tokens)))
         self.token_ids += event.token_ids
         self.text.append(event.text)
         if event.logprobs is not None:

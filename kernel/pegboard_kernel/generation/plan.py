@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 from pegboard_contracts.conversation import Conversation, Message, TextPart, Tool
-from pegboard_contracts.engine import EngineInfo, Submission
+from pegboard_contracts.engine import EngineInfo, FillMarks, Submission
 from pegboard_contracts.errors import ApiError, invalid_request, not_supported
 from pegboard_contracts.formats import Reader, ToolFormat, new_call_id
 from pegboard_contracts.generation import Constraint, GenerationRequest, Sampling
@@ -35,7 +35,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Hold everything one answer is made with.
 
     `closing_marker` closes a reasoning block that is over its budget, and is empty without
-    one; `block_end` closes one that the model left open when it stopped.
+    one; `block_end` closes one that the model left open when it stopped. `end_texts` end
+    the answer as stop strings do.
     """
 
     prompt: Prepared
@@ -48,6 +49,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     last_text: str
     closing_marker: str
     block_end: str
+    end_texts: tuple[str, ...] = ()
 
     def mend(self, calls: MendingReader, least: int) -> Mend | None:
         """Say how a call that is broken goes on; see `MendingReader.mend`."""
@@ -67,7 +69,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             request_id=request_id,
             prompt_ids=self.prompt.ids + given,
             prompt_text=self.prompt.text,
-            max_output_tokens=max(1, self.max_output_tokens - answer.output_tokens),
+            max_output_tokens=max(
+                min(1, self.max_output_tokens), self.max_output_tokens - answer.output_tokens
+            ),
             sampling=self.sampling,
             constraint=constraint,
             logprobs=request.top_logprobs is not None,
@@ -76,18 +80,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             last_text=self.last_text,
             continued_tokens=len(given),
             continued_text="".join(answer.text),
+            prompt_logprobs=request.prompt_logprobs,
         )
 
 
 async def prepare(request: GenerationRequest, pair: EnginePair, formats: ModelFormats) -> Prepared:
     """Render and tokenize the prompt of a request.
 
-    Raises `ApiError` 400 for what the template refuses, 501 for tools that nobody can read.
+    Raises `ApiError` 400 for what the template refuses, 501 for tools that nobody can read
+    and for a suffix that the model cannot fill up to.
     """
+    how: dict[str, Any] = {}
+    if request.prompt_suffix is not None:
+        _fill_marks(pair.template)
+        how["suffix"] = request.prompt_suffix
+    if not request.add_special_tokens:
+        how["bare"] = True
     if request.prompt_ids is not None:
-        return await pair.preparer.prepare_ids(list(request.prompt_ids))
+        return await pair.preparer.prepare_ids(list(request.prompt_ids), **how)
     if request.prompt_text is not None:
-        return await pair.preparer.prepare_text(request.prompt_text)
+        return await pair.preparer.prepare_text(request.prompt_text, **how)
     if request.conversation is None:
         raise invalid_request("The request holds neither messages nor a prompt.")
     conversation = _fitted(request.conversation, request, formats, pair.template)
@@ -117,6 +129,7 @@ async def make_plan(
     tool_format = _format_to_tell(formats)
     guarantee = await guarantees.settle(request, tools, tool_format, pair)
     prompt = await prepare(request, pair, formats)
+    ends = () if request.prompt_suffix is None else _fill_marks(pair.template).ends
     return Plan(
         prompt=prompt,
         formats=formats,
@@ -124,10 +137,11 @@ async def make_plan(
         max_output_tokens=_output_limit(request, entry, info, len(prompt.ids)),
         guarantee=guarantee,
         tools=tools,
-        kept_tokens=formats.kept_tokens(tools=bool(tools)),
+        kept_tokens=(*formats.kept_tokens(tools=bool(tools)), *ends),
         last_text=_last_text(request, prompt),
         closing_marker=closing_marker,
         block_end=formats.reasoning_format.closing_marker if formats.reasoning_format else "",
+        end_texts=ends,
     )
 
 
@@ -144,7 +158,7 @@ def new_answer(
     answer = Answer(
         reasoning=reasoning,
         calls=_call_reader(plan, formats),
-        stops=request.stop,
+        stops=(*request.stop, *plan.end_texts),
         single_call=not request.parallel_tool_calls,
         budget_tokens=request.reasoning.budget_tokens if plan.closing_marker else None,
     )
@@ -226,6 +240,17 @@ def _instructed(messages: tuple[Message, ...], text: str) -> tuple[Message, ...]
     return (Message(role="system", content=(TextPart(text),)), *messages)
 
 
+def _fill_marks(template: PreparerInfo) -> FillMarks:
+    marks = template.source.fill_marks
+    if marks is None:
+        message = (
+            "'suffix' needs a model with fill-in-the-middle tokens, which this model's vocabulary "
+            "does not have. Leave it out, or ask a model that has them."
+        )
+        raise not_supported("suffix", message)
+    return marks
+
+
 def _check_logprobs(request: GenerationRequest, info: EngineInfo) -> None:
     asked = request.top_logprobs
     if asked is None:
@@ -233,6 +258,12 @@ def _check_logprobs(request: GenerationRequest, info: EngineInfo) -> None:
     param = "logprobs" if request.conversation is None else "top_logprobs"
     if info.top_logprobs is None:
         raise not_supported("logprobs", "This model gives no log probabilities.")
+    if request.prompt_logprobs and info.prompt_logprobs_problem is not None:
+        message = (
+            "Log probabilities of the prompt cannot be had here; leave 'echo' or 'logprobs' out. "
+            + info.prompt_logprobs_problem
+        )
+        raise not_supported("logprobs", message)
     if asked > info.top_logprobs:
         message = (
             f"This model gives at most {info.top_logprobs} alternatives for a token; set "
@@ -264,6 +295,8 @@ def _output_limit(
         )
         param = "prompt" if request.conversation is None else "messages"
         raise ApiError(400, message, param=param, code="context_length_exceeded")
+    if request.max_output_tokens == 0:
+        return 0
     wanted = request.max_output_tokens or entry.max_output_tokens or room
     return min(wanted, entry.max_output_tokens or room, room)
 

@@ -28,6 +28,11 @@ logger = logging.getLogger(__name__)
 _Logprobs = list[tuple[float, str, list[tuple[str, float]]]]
 
 _NO_ROOM = "The KV cache is too small for this request; raise --kv-cache-gb."
+_NOT_CACHED = (
+    "The computed start of prompts is kept for later requests, and OpenVINO GenAI gives no "
+    "numbers for what it does not compute again. The option 'prefix_caching': false of the "
+    "model's catalogue entry changes that."
+)
 _STEP_FAILED = "The engine failed in a step of this request; the server's log has the cause."
 
 
@@ -67,6 +72,7 @@ class BatchingEngine:
         self._info = msgspec.structs.replace(
             info,
             context_tokens=min(info.context_tokens, max(1, blocks - 1) * BLOCK),
+            prompt_logprobs_problem=_NOT_CACHED if prefix_caching else None,
             properties=info.properties | {"kv_cache_blocks": blocks, "kv_block_tokens": BLOCK},
         )
 
@@ -171,7 +177,7 @@ class BatchingEngine:
         if min(ids) < 0 or max(ids) >= self._vocabulary:
             message = f"Token ids of this model go from 0 to {self._vocabulary - 1}."
             raise invalid_request(message, param="prompt", code="invalid_token_id")
-        if submission.max_output_tokens < 1:
+        if submission.max_output_tokens < (0 if submission.prompt_logprobs else 1):
             raise invalid_request("At least one token must be generated.", param="max_tokens")
 
     def _start(self, running: Running) -> None:
@@ -180,7 +186,9 @@ class BatchingEngine:
         limit = running.limit - len(running.generated)
         try:
             constraint = running.open_constraint()
-            config = generation_config(submission, constraint, self._ends, limit)
+            if echo := running.echoes > 0:
+                running.prompt_logprobs.clear()
+            config = generation_config(submission, constraint, self._ends, limit, echo=echo)
             prompt = library.id_tensor(submission.prompt_ids + running.generated)
             running.handle = self._pipeline.add_request(self._next_id, prompt, config)
         except (RuntimeError, TypeError, ValueError) as error:
@@ -195,28 +203,44 @@ class BatchingEngine:
         if not outputs:  # the cache is exhausted
             return self._give_up(running)
         (output,) = outputs.values()
-        token_ids = output.generated_ids
+        token_ids, chances = output.generated_ids, output.generated_log_probs
+        echoed: _Logprobs | None = None
+        if (echoes := running.echoes) > 0:
+            running.prompt_logprobs += chances[:echoes]
+            token_ids, chances = token_ids[echoes:], chances[echoes:]
+            if running.echoes == 0:
+                echoed = self._logprobs(running.submission.prompt_ids, running.prompt_logprobs)
         if not running.generated and self._mirror is not None:
             self._mirror.remember(running.submission.prompt_ids)
         running.generated += token_ids
         request_id, text = running.submission.request_id, running.detokenizer.feed(token_ids)
         running.text.append(text)
-        logprobs = self._logprobs(output) if running.submission.logprobs else None
+        logprobs = self._logprobs(token_ids, chances) if running.submission.logprobs else None
         reason = output.finish_reason
         if reason == self._not_finished:
-            return TokenEvent(request_id, text, token_ids, logprobs=logprobs)
+            return TokenEvent(
+                request_id, text, token_ids, logprobs=logprobs, prompt_logprobs=echoed
+            )
         del self._running[request_id]
         if self._mirror is not None:
             # The last token was never fed, so its keys and values do not exist.
             self._mirror.remember(running.submission.prompt_ids + running.generated[:-1])
         finish: FinishCause = "length" if reason.name == "LENGTH" else "stop"
         cached = running.cached_tokens
-        return TokenEvent(request_id, text, token_ids, finish, cached, logprobs=logprobs)
+        return TokenEvent(
+            request_id,
+            text,
+            token_ids,
+            finish,
+            cached,
+            logprobs=logprobs,
+            prompt_logprobs=echoed,
+        )
 
-    def _logprobs(self, output: Any) -> _Logprobs:  # noqa: ANN401 - GenAI's
+    def _logprobs(self, token_ids: list[int], chances: list[float]) -> _Logprobs:
         text_of = self._detokenizers.token_text
-        pairs = zip(output.generated_ids, output.generated_log_probs, strict=True)
-        return [(float(logprob), text_of(token_id), []) for token_id, logprob in pairs]
+        pairs = zip(token_ids, chances, strict=True)
+        return [(float(chance), text_of(token_id), []) for token_id, chance in pairs]
 
     def _give_up(self, running: Running) -> TokenEvent:
         """End a request that the pipeline ended without a word: the cache is exhausted."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pegboard_contracts.engine import ConstraintCost, TemplateSource
 from pegboard_contracts.errors import invalid_request
 from pegboard_contracts.generation import Constraint
 
 from pegboard_backends._openvino import library
 from pegboard_backends._openvino.checker import GrammarChecker
+from pegboard_backends._openvino.fill_marks import find_fill_marks
 from pegboard_backends._openvino.model_files import read_template_source
 from pegboard_backends._openvino.token_table import build_token_table
 
+_PROBE = "a"
 _PROBES = (30_000, 60_000)
 _REMEMBERED_PIECE = 64
 
@@ -34,14 +37,31 @@ class FolderTokenizer:
         self._limit = self._find_limit()
 
     def source(self) -> TemplateSource:
-        """Return the model's template and the texts of its bos and eos tokens."""
+        """Return the model's template, and which special tokens its prompts are made with."""
         tokenizer = self._tokenizer
-        return read_template_source(
+        found = read_template_source(
             self._folder,
             embedded=str(tokenizer.get_original_chat_template() or ""),
             bos_token=str(tokenizer.get_bos_token()),
             eos_token=str(tokenizer.get_eos_token()),
         )
+        return msgspec.structs.replace(
+            found,
+            prompt_start=self._prompt_start(),
+            fill_marks=find_fill_marks(self._table.pieces),
+        )
+
+    def _prompt_start(self) -> tuple[int, ...]:
+        """Find what the tokenizer puts in front of a text by itself; what it puts behind is not.
+
+        An answer goes on where the prompt ends.
+        """
+        plain = self._encode_once(_PROBE)
+        whole = self._tokenizer.encode(_PROBE, add_special_tokens=True).input_ids.data[0].tolist()
+        for start in range(len(whole) - len(plain) + 1):
+            if whole[start : start + len(plain)] == plain:
+                return tuple(whole[:start])
+        return ()
 
     def special_texts(self) -> frozenset[str]:
         """Return the texts of all special tokens."""

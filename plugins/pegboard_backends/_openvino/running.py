@@ -25,6 +25,7 @@ class Running:
         "generated",
         "handle",
         "limit",
+        "prompt_logprobs",
         "submission",
         "text",
     )
@@ -36,6 +37,7 @@ class Running:
         self.limit = limit
         self.generated: list[int] = []
         self.text: list[str] = []
+        self.prompt_logprobs: list[float] = []
         self.cached_tokens = 0
         self.handle: Any = None
 
@@ -43,6 +45,13 @@ class Running:
     def blocks(self) -> int:
         """Count the blocks of the cache that this request takes."""
         return blocks_of(len(self.submission.prompt_ids) + len(self.generated))
+
+    @property
+    def echoes(self) -> int:
+        """Count the prompt's tokens that are still to come out with their log probabilities."""
+        if not self.submission.prompt_logprobs:
+            return 0
+        return len(self.submission.prompt_ids) - len(self.prompt_logprobs)
 
     def open_constraint(self) -> Constraint | None:
         """Return what binds the rest of the answer.

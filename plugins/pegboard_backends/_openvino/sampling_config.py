@@ -17,19 +17,26 @@ _SMALLEST_SHARE = 1e-6
 
 
 def generation_config(
-    submission: Submission, constraint: Constraint | None, end_tokens: Iterable[int], limit: int
+    submission: Submission,
+    constraint: Constraint | None,
+    end_tokens: Iterable[int],
+    limit: int,
+    *,
+    echo: bool = False,
 ) -> Any:  # noqa: ANN401 - GenAI's
     """Build the config of one request of at most `limit` tokens that obeys `constraint`.
 
     A fresh config does not stop at any token, so `end_tokens` are set on every request.
     GenAI's own seed is always 0: without a seed a random one is drawn. Stop strings are
-    not set: the kernel matches them in visible text.
+    not set: the kernel matches them in visible text. With `echo` the prompt's tokens come
+    out first, with their log probabilities.
     """
     sampling = submission.sampling
     values: dict[str, Any] = {
         "max_new_tokens": limit,
         "ignore_eos": sampling.ignore_eos,
         "logprobs": int(submission.logprobs),
+        "echo": echo,
         "repetition_penalty": sampling.repetition_penalty or 1.0,
         "presence_penalty": sampling.presence_penalty or 0.0,
         "frequency_penalty": sampling.frequency_penalty or 0.0,

@@ -18,6 +18,7 @@ from pegboard_backends._scripted.pieces import Piece, Pieces
 from pegboard_backends._scripted.script import Answer, Script
 
 _LOGGED_REQUESTS = 100
+_WORD = re.compile(r"\s*\S+\s*$|\s*\S+")
 _MAX_SEQUENCES = 64
 _TOP_LOGPROBS = 20
 _CRASH_STATUS = 139
@@ -73,6 +74,7 @@ class ScriptedEngine:
             # Constraints are taken and shown, never obeyed.
             grammar=True,
             top_logprobs=_TOP_LOGPROBS,
+            prompt_logprobs_problem=None,
             properties={key: value for key, value in named.items() if value is not None},
         )
 
@@ -171,6 +173,7 @@ class _Run:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._left = min(submission.max_output_tokens, room)
         self._top = submission.top_logprobs if submission.logprobs else None
+        self._prompt = submission.prompt_text if submission.prompt_logprobs else None
         self._position = self._cut = 0
         if submission.continued_tokens:
             continued = submission.prompt_ids[-submission.continued_tokens :]
@@ -194,8 +197,11 @@ class _Run:
         self.next_at = now + self.answer.delay_ms / 1000
         if (fault := self._fault(request_id)) is not None or self.hanging:
             return fault
-        if self._position >= len(self._pieces):
-            return TokenEvent(request_id=request_id, finish=self.answer.finish)
+        if self._position >= len(self._pieces) or self._left <= 0:
+            cause = self.answer.finish if self._left > 0 else "length"
+            return TokenEvent(
+                request_id=request_id, finish=cause, prompt_logprobs=self._prompt_logprobs()
+            )
         return self._emit(request_id)
 
     def _fault(self, request_id: int) -> TokenEvent | None:
@@ -233,7 +239,13 @@ class _Run:
             token_ids=[piece.token_id],
             finish=finish,
             logprobs=None if self._top is None else [_logprob(piece, self._top)],
+            prompt_logprobs=self._prompt_logprobs(),
         )
+
+    def _prompt_logprobs(self) -> list[tuple[float, str, list[tuple[str, float]]]] | None:
+        """Return one for each word of the prompt, once; every word is certain."""
+        prompt, self._prompt = self._prompt, None
+        return None if prompt is None else [(0.0, word, []) for word in _WORD.findall(prompt)]
 
 
 def _logprob(piece: Piece, top: int) -> tuple[float, str, list[tuple[str, float]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pegboard_contracts.engine import ConstraintCost, TemplateSource
+from pegboard_contracts.engine import ConstraintCost, FillMarks, TemplateSource
 from pegboard_contracts.generation import Constraint
 
 from pegboard_backends._scripted.pieces import token_id
@@ -26,22 +26,32 @@ class ScriptedTokenizer:
 
     def __init__(self, script: Script) -> None:
         """Learn the pieces of the script."""
-        self._source = TemplateSource(
-            template=PLAIN_TEMPLATE if script.chat_template is None else script.chat_template,
-            prompt_suffix=script.prompt_suffix,
-        )
         self._contents: dict[int, bytes] = {}
+        self._remembered = _REMEMBERED_WORDS
         for answer in (*script.rules, script.default):
             self._learn(answer)
         self._remembered = _REMEMBERED_WORDS + len(self._contents)
+        self._source = TemplateSource(
+            template=PLAIN_TEMPLATE if script.chat_template is None else script.chat_template,
+            prompt_suffix=script.prompt_suffix,
+            prompt_start=tuple(self.encode(script.prompt_start)),
+            fill_marks=self._fill_marks() if script.fill_in_the_middle else None,
+        )
 
     def _learn(self, answer: Answer) -> None:
         for piece in answer.pieces or ():
             raw = bytes.fromhex(piece.bytes) if isinstance(piece, BytesPiece) else piece.encode()
             self._contents[token_id(b"\0" + raw)] = raw
 
+    def _fill_marks(self) -> FillMarks:
+        prefix, suffix, middle = self.encode("<|fim_prefix|> <|fim_suffix|> <|fim_middle|>")
+        return FillMarks(
+            parts=(("prefix", prefix), ("suffix", suffix), ("middle", middle)),
+            ends=("<|fim_pad|>",),
+        )
+
     def source(self) -> TemplateSource:
-        """Return the script's template, or the plain one."""
+        """Return the script's template, or the plain one, and its special tokens."""
         return self._source
 
     def special_texts(self) -> frozenset[str]:

@@ -104,7 +104,9 @@ async def compact(
     base = make_request(items)
 
     async def size(text: str) -> int:
-        plain = GenerationRequest(model=base.model, prompt_text=text, principal=base.principal)
+        plain = GenerationRequest(
+            model=base.model, prompt_text=text, add_special_tokens=False, principal=base.principal
+        )
         return await generator.count(plain)
 
     cut = await _split(turns, order.kept, size)
