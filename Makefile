@@ -24,10 +24,10 @@ serve: .venv/installed-serve ## Serve MODEL at 127.0.0.1:PORT; ARGS go to `pegbo
 	@exec .venv/bin/pegboard serve --port $(PORT) --model '$(MODEL)' $(ARGS)
 
 test: .venv/installed-test ## Run the tests that every change must pass (minutes)
-	$(RUN) -m pytest -m 'not slow and not clients' -n 2 --dist loadfile $(ARGS)
+	$(RUN) -m pytest -m 'not slow and not clients and not convert' -n 2 --dist loadfile $(ARGS)
 
-test-slow: .venv/installed-test ## Run the rest: installs, real clients, long runs
-	$(RUN) -m pytest -m 'slow or clients' $(ARGS)
+test-slow: .venv/installed-test ## Run the rest: installs, real clients, conversions, long runs
+	$(RUN) -m pytest -m 'slow or clients or convert' $(ARGS)
 
 check: .venv/installed-check ## Lint, types, import rules, spelling, generated pages
 	$(RUN) -m ruff check .

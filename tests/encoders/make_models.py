@@ -1,7 +1,8 @@
 """Make the models and the reference values of the slow tests, with the converter's libraries.
 
 Run by the python of an environment of its own, never imported by tests:
-`make_models.py embedding|reranker FOLDER`, `make_models.py vectors|scores FOLDER IN OUT`.
+`make_models.py embedding|reranker|minilm|llama FOLDER`, `make_models.py vectors|scores FOLDER IN
+OUT`. `minilm` and `llama` are models as they are before a conversion.
 """
 
 # Runs in an environment of its own, whose libraries are not here.
@@ -81,6 +82,42 @@ def make_reranker(target: Path) -> None:
     _export(plain, target / "ir", "text-classification", texts=2)
 
 
+def make_llama(target: Path) -> None:
+    """Make a small model with random weights that generates, and a tokenizer of bytes.
+
+    Its 96 channels are divided by 32, and by no larger size of a group.
+    """
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    torch.manual_seed(7)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate(["<s>", "</s>", *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")  # noqa: S106 - tokens, no passwords
+    fast.chat_template = (
+        "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    fast.save_pretrained(target)
+    config = LlamaConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=96,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        bos_token_id=0,
+        eos_token_id=1,
+        tie_word_embeddings=False,
+    )
+    LlamaForCausalLM(config).save_pretrained(target)
+
+
 def reference_vectors(texts: list[str]) -> list[list[float]]:
     """Embed as sentence-transformers does: mean of the tokens, then unit length."""
     import torch
@@ -127,6 +164,10 @@ def main(what: str, folder: Path, *files: Path) -> None:
         make_embedding(folder)
     elif what == "reranker":
         make_reranker(folder)
+    elif what == "llama":
+        make_llama(folder)
+    elif what == "minilm":
+        shutil.copytree(_minilm(), folder)
     else:
         asked = json.loads(files[0].read_text())
         made = reference_vectors(asked) if what == "vectors" else reference_scores(folder, asked)
