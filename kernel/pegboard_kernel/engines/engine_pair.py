@@ -65,7 +65,7 @@ class EnginePair:
         self._opening = Opening(description, section, beat)
         self._hang_timeout = limits.hang_timeout
         self._back_off = limits.back_off
-        self._on_lost = on_lost
+        self.on_lost = on_lost
         self.admission = Admission(limits.max_queue)
         self.kind: ModelKind = description.kind
         self.batches = BatchQueue(self._encode, max_queue=limits.max_queue)
@@ -247,4 +247,4 @@ class EnginePair:
         error = ApiError(503, message, code="engine_lost", retry_after=30)
         self.admission.fail_all(error)
         self.batches.fail_all(error)
-        self._on_lost(error)
+        self.on_lost(error)
