@@ -24,7 +24,9 @@ MEANINGS = {
     429: "too many requests from this caller",
     500: "the server or the engine failed",
     501: "understood, and not supported here",
+    502: "the model hub does not answer, or not as it should",
     503: "not now: full, restarting, or nothing loaded",
+    507: "the disk has no room for it",
 }
 _STATUS_OF_MAKER = {"invalid_request": "400", "not_supported": "501"}
 
