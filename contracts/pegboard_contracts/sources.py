@@ -74,8 +74,9 @@ class ModelSource(Plugin):
     def preflight(self, address: str) -> SourceFacts:
         """Ask whether the model can be fetched, blocking, bounded in time.
 
-        Raises `ApiError` 409 when access is denied, 404 when there is no such model, 502
-        `hub_unreachable` without a network, 507 when the disk has no room for it.
+        Raises `ApiError` 409 when access is denied or there is no such model (a hub says the
+        same of both, decision 45), 502 `hub_unreachable` without a network, 507
+        `insufficient_disk` when the disk has no room for it.
         """
         del address
         return SourceFacts()
