@@ -164,14 +164,11 @@ def test_edge_62_a_load_is_cancelled_at_any_moment(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with house(tmp_path) as home:
             ends: set[ModelState] = set()
-            loop = asyncio.get_running_loop()
             for wait in (0.0, 0.02, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 5.0):
                 await home.load()
                 operation = home.operation()
-                end = loop.time() + wait
-                await until(
-                    lambda end=end: loop.time() >= end or home.state() is not ModelState.LOADING
-                )
+                settled = asyncio.ensure_future(home.lifecycle.settled("one"))
+                await asyncio.wait((settled,), timeout=wait)
                 if home.state() is ModelState.LOADED:
                     with refused(409, "task_finished"):
                         await home.lifecycle.cancel("one", operation)

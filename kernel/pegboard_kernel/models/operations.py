@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 import uuid
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pegboard_kernel.models.record import ModelRecord
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 _SHUTDOWN_SECONDS = 15.0
 
@@ -135,6 +138,8 @@ async def _run(record: ModelRecord, work: Coroutine[Any, Any, None]) -> None:
     mine = asyncio.current_task()
     try:
         await work
+    except Exception:
+        logger.exception("work on the model '%s' ends by a fault of its own", record.entry.id)
     finally:
         if record.work is mine:
             record.work = record.operation = None
