@@ -1,4 +1,4 @@
-"""The list of models, and one of them by id or alias."""
+"""The list of models, one of them by id or alias, and the state of all."""
 
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of endpoints, and
 # the types they name are imported inside the function.
@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from pegboard_contracts.encoding import ModelKind
 from pegboard_contracts.errors import model_not_found
-from pegboard_contracts.http import json_response, response_schema
+from pegboard_contracts.http import json_response
 from pegboard_contracts.models import ModelDirectory, ModelState, ModelView
 from pegboard_contracts.plugin import Plugin, hookimpl
+from pegboard_contracts.server import ServerInfo
 from pegboard_contracts.services import Services
+
+from pegboard_routes._model_wire import Snapshot, snapshot
+from pegboard_routes._native import add_route, fresh_response
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -56,9 +60,15 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Models(Plugin):
-    """Serve `GET /v1/models` and `GET /v1/models/{id}`."""
+    """Serve `GET /v1/models`, `/v1/models/status` and `/v1/models/{id}`.
 
-    summary = "GET /v1/models and /v1/models/{id}, with the state of each"
+    A model whose id is a word of these routes (`status`, `context`, `contexts`, `search-hf`)
+    is found in the list and under its aliases.
+    """
+
+    summary = "GET /v1/models, /v1/models/status and /v1/models/{id}"
+    # The path of one model takes everything, slashes included: it comes last.
+    after = ("model_contexts", "model_library", "model_loading")
 
     @hookimpl
     def pegboard_provide_routers(self, services: Services) -> "Sequence[APIRouter]":
@@ -66,10 +76,13 @@ class Models(Plugin):
         from fastapi import APIRouter  # noqa: PLC0415 - heavy
         from starlette.responses import Response  # noqa: PLC0415 - heavy
 
-        directory = services.get(ModelDirectory)
+        directory, info = services.get(ModelDirectory), services.get(ServerInfo)
 
         async def list_models() -> Response:
             return json_response(ModelList(data=[listed(view) for view in directory.models()]))
+
+        async def show_status() -> Response:
+            return fresh_response(snapshot(directory, info))
 
         async def get_model(model_id: str) -> Response:
             view = directory.find(model_id)
@@ -78,22 +91,11 @@ class Models(Plugin):
             return json_response(listed(view))
 
         router = APIRouter(prefix="/v1/models", tags=["models"])
-        router.add_api_route(
-            "",
-            list_models,
-            methods=["GET"],
-            summary="List the models",
-            response_model=None,
-            responses=response_schema(ModelList, "Every registered model, by id"),
-        )
-        router.add_api_route(
-            "/{model_id:path}",
-            get_model,
-            methods=["GET"],
-            summary="Show a model by its id or an alias, slashes included",
-            response_model=None,
-            responses=response_schema(ListedModel, "The model"),
-        )
+        add_route(router, "GET", "", list_models, summary="List the models", answer=ModelList)
+        summary = "Show what every model is doing, with progress"
+        add_route(router, "GET", "/status", show_status, summary=summary, answer=Snapshot)
+        summary = "Show a model by its id or an alias, slashes included"
+        add_route(router, "GET", "/{model_id:path}", get_model, summary=summary, answer=ListedModel)
         return [router]
 
 

@@ -36,14 +36,15 @@ def test_unload_and_load_again(scripted_server: ScriptedServer) -> None:
     url = scripted_server(SCRIPT)
     model = model_id(url)
     body = {"model": model}
-    assert httpx.post(f"{url}/v1/models/unload", json=body).status_code == 200
-    wait_for(url, "ready_to_load")
+    unloaded = httpx.post(f"{url}/v1/models/unload", json=body).json()
+    assert (unloaded["status"], unloaded["model"]["status"]) == ("unloaded", "ready_to_load")
     chat = {"model": model, "messages": [{"role": "user", "content": "hi"}]}
     refused = httpx.post(f"{url}/v1/chat/completions", json=chat)
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "model_not_loaded")
     assert "/v1/models/load" in refused.json()["error"]["message"]
     told = httpx.post(f"{url}/v1/models/load", json=body)
-    assert told.json()["status"] == "loading"
+    assert (told.json()["status"], told.json()["model_id"]) == ("loading", model)
+    assert told.json()["operation_id"].startswith("load-")
     again = httpx.post(f"{url}/v1/models/load", json=body)
     assert (again.status_code, again.json()["error"]["code"]) == (409, "model_loading")
     wait_for(url, "loaded")
@@ -57,7 +58,7 @@ def test_unload_and_load_again(scripted_server: ScriptedServer) -> None:
         ({"model": "nobody"}, 404),
         ({}, 422),
         ({"model": 3}, 422),
-        ({"model": "x", "device": "GPU"}, 422),
+        ({"model": "x", "gadget": "GPU"}, 422),
         ([], 422),
     ],
 )

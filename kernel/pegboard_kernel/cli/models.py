@@ -56,9 +56,9 @@ def _change(flags: SettingFlags, verb: str, busy: str, namespace: argparse.Names
     client = client_for(flags.settings(namespace))
     try:
         told = client.post(f"/v1/models/{verb}", {"model": namespace.model})
-        path = "/v1/models/" + urllib.parse.quote(told["model"], safe="")
+        path = "/v1/models/" + urllib.parse.quote(told["model_id"], safe="")
         shown = client.get(path)
-        with progress(f"{busy} {told['model']}"):
+        with progress(f"{busy} {told['model_id']}"):
             while shown["status"] == busy:
                 time.sleep(_POLL_SECONDS)
                 shown = client.get(path)
