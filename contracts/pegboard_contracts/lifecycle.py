@@ -57,6 +57,26 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     trust_remote_code: bool = False
 
 
+class SuggestedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """Offer a model that serves well on Intel hardware; it is neither registered nor checked.
+
+    The fields are those of a registration. `size_bytes` is about what is fetched: the hub
+    states the exact size before a download. `registered_as` is the id under which the
+    catalogue has the source already.
+    """
+
+    id: str
+    name: str
+    source_model: str
+    backend: str
+    weight_format: str
+    recommended_device: str
+    license: str
+    size_bytes: int
+    description: str
+    registered_as: str | None = None
+
+
 class CancelOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Tell that an operation is cancelled, now or since before."""
 
@@ -205,6 +225,10 @@ class ModelLifecycle(Protocol):
 
         Raises 400 `invalid_model_id`, 409 `model_exists` naming the fields that differ.
         """
+        ...
+
+    def suggestions(self) -> list[SuggestedModel]:
+        """Return good models to begin with; asks nobody."""
         ...
 
     async def delete_files(self, model: str) -> tuple[ModelView, int]:

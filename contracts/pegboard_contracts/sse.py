@@ -48,7 +48,7 @@ class EventStream:
     before it was an HTTP error. Source: decisions 5, 15, 30.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the stream and how it is sent, each used as it is
         self,
         events: AsyncGenerator[bytes, None],
         *,
@@ -56,17 +56,20 @@ class EventStream:
         keepalive_interval: float,
         done: bytes = DONE,
         sources: Sequence[AsyncGenerator[Any, None]] = (),
+        patience: float | None = None,
     ) -> None:
         """Keep the parts; nothing is sent before the server calls the instance.
 
         A `keepalive_interval` of 0 or less sends no comments. `sources` are what `events`
-        reads from; they are closed even when `events` was never begun.
+        reads from; they are closed even when `events` was never begun. A client that takes
+        nothing for `patience` seconds is cut off without the end; `None` waits for ever.
         """
         self._events = events
         self._on_error = on_error
         self._interval = keepalive_interval
         self._done = done
         self._sources = sources
+        self._patience = patience
         self._last_write = 0.0
         self._open = False
 
@@ -83,7 +86,7 @@ class EventStream:
         watch = loop.create_task(_disconnected(receive))
         beat = loop.create_task(self._keep_alive(send))
         try:
-            await asyncio.wait((pump, watch), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((pump, watch, beat), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self._break_off(send, pump, beat)
             raise
@@ -93,8 +96,9 @@ class EventStream:
             await asyncio.gather(watch, beat, pump, return_exceptions=True)
             for generator in (self._events, *self._sources):
                 await generator.aclose()
-        if not pump.cancelled() and (fault := pump.exception()) is not None:
-            raise fault
+        for task in (pump, beat):
+            if not task.cancelled() and (fault := task.exception()) is not None:
+                raise fault
 
     async def _pump(self, send: Send) -> None:
         clock = asyncio.get_running_loop().time
@@ -103,8 +107,13 @@ class EventStream:
             self._open = True
             async for event in self._with_faults_told():
                 self._last_write = clock()
-                await send({"type": "http.response.body", "body": event, "more_body": True})
+                await self._write(send, event)
             await self._finish(send)
+
+    async def _write(self, send: Send, event: bytes) -> None:
+        """Send one event. Raises `TimeoutError`, an `OSError`, when the client takes nothing."""
+        async with asyncio.timeout(self._patience):
+            await send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def _break_off(self, send: Send, *writers: asyncio.Task[None]) -> None:
         """End the stream well although the server stops, unless its client reads nothing."""
@@ -139,7 +148,7 @@ class EventStream:
 
     async def _keep_alive(self, send: Send) -> None:
         if self._interval <= 0:
-            return
+            await asyncio.Event().wait()
         clock = asyncio.get_running_loop().time
         with contextlib.suppress(OSError):
             while True:
@@ -148,7 +157,7 @@ class EventStream:
                     await asyncio.sleep(rest)
                     continue
                 self._last_write = clock()
-                await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+                await self._write(send, KEEP_ALIVE)
 
 
 def _stopping() -> ApiError:

@@ -23,13 +23,18 @@ def sanitized(text: str, *, limit: int = _LONGEST) -> str:
     Tokens become `***`, absolute paths keep their last name. Addresses of the web and routes
     of this server (one or two names behind a slash that is no folder) stay as they are.
     """
-    shown = _CONTROLS.sub(" ", text)
-    shown = _SECRETS[0].sub("***", shown)
-    for pattern in _SECRETS[1:]:
-        shown = pattern.sub(r"\1***", shown)
+    shown = without_secrets(_CONTROLS.sub(" ", text))
     shown = _PATHS[0].sub(r"\1", shown)
     shown = _PATHS[1].sub(_last_name, shown)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def without_secrets(text: str) -> str:
+    """Return `text` with `***` for tokens, passwords and keys."""
+    shown = _SECRETS[0].sub("***", text)
+    for pattern in _SECRETS[1:]:
+        shown = pattern.sub(r"\1***", shown)
+    return shown
 
 
 def _last_name(match: re.Match[str]) -> str:

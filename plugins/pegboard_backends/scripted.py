@@ -15,6 +15,8 @@ from pegboard_contracts.encoding import Encoder, ModelKind
 from pegboard_contracts.errors import ApiError
 from pegboard_contracts.plugin import hookimpl
 
+from pegboard_backends._openvino.devices import parse_device
+
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from pegboard_contracts.engine import Engine, PromptTokenizer
@@ -27,6 +29,10 @@ class ScriptedBackend(Backend):
     summary = "answers from a JSON file, for tests and demos"
     model_backends = ("scripted",)
     source_scheme = "scripted"
+
+    def check_device(self, device: str) -> None:
+        """Refuse what is no device expression, as a real backend does."""
+        parse_device(device)
 
     def describe_engine(self, order: EngineOrder) -> EngineDescription:
         """Read the script, so that both children see the same one.

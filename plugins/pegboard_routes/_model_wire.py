@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Literal
@@ -33,6 +34,8 @@ PREPARING = frozenset(
 """States of a model that cannot answer yet and will."""
 
 _VISION = "openvino-vlm"
+_SCRIPTED = "scripted:"
+_WITHOUT_FOLDERS = ("hf:", "package:")
 _CAPABILITIES: dict[ModelKind, str] = {
     "generate": "chat",
     "embedding": "embeddings",
@@ -67,8 +70,9 @@ class ShownProgress(msgspec.Struct, frozen=True, kw_only=True):
 class ShownModel(msgspec.Struct, frozen=True, kw_only=True):
     """Show everything that is safe to know of a model.
 
-    `device` is where it runs, `requested_device` what was asked for. `can_cancel` holds for
-    the operation that `progress` names. `switch_error` says why the last change of a loaded
+    `device` is where it runs, `requested_device` what was asked for. `source_model` is the
+    last name of a file or folder of this machine. `can_cancel` holds for the operation that
+    `progress` names. `switch_error` says why the last change of a loaded
     model failed.
     """
 
@@ -188,7 +192,7 @@ def shown(view: ModelView) -> ShownModel:
         actual_device=view.device,
         recommended_device=entry.recommended_device,
         weight_format=entry.weight_format,
-        source_model=entry.source_model,
+        source_model=shown_source(entry.source_model),
         context_tokens=view.context_tokens or entry.max_context_len,
         max_context_len=entry.max_context_len,
         max_output_tokens=entry.max_output_tokens,
@@ -210,6 +214,14 @@ def shown(view: ModelView) -> ShownModel:
         requests=view.requests,
         created=view.created,
     )
+
+
+def shown_source(source: str) -> str:
+    """Return where a model comes from, without the folders of this machine."""
+    if source.startswith(_WITHOUT_FOLDERS):
+        return source
+    kind = _SCRIPTED if source.startswith(_SCRIPTED) else ""
+    return kind + re.split(r"[\\/]", source.removeprefix(kind).rstrip("\\/"))[-1]
 
 
 def _shown_progress(progress: Progress | None) -> ShownProgress:

@@ -23,6 +23,7 @@ from pegboard_contracts.services import Services
 from pydantic import Field, SecretStr
 
 from pegboard_routes._library_requests import address_of
+from pegboard_routes._model_wire import shown_source
 from pegboard_routes._native import ModelName, NativeRequest, add_route, fresh_response
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _local(source: str) -> AccessReport:
         granted=True,
         code="hf_access_granted",
         message="The model does not come from the hub; there is nothing to ask for.",
-        source_model=source,
+        source_model=shown_source(source),
         access_type="local",
     )
 

@@ -8,11 +8,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-from pegboard_contracts.errors import ApiError, invalid_request, not_supported
+from pegboard_contracts.errors import (
+    ApiError,
+    invalid_request,
+    model_not_found,
+    not_supported,
+)
 from pegboard_contracts.http import read_body
 from pegboard_contracts.hub import ModelHub, SearchHit
-from pegboard_contracts.lifecycle import CancelOutcome, LoadOptions, ModelLifecycle
-from pegboard_contracts.models import ModelState, ModelView, OperationType
+from pegboard_contracts.lifecycle import (
+    CancelOutcome,
+    LoadOptions,
+    ModelLifecycle,
+    SuggestedModel,
+)
+from pegboard_contracts.models import ModelDirectory, ModelState, ModelView, OperationType
 from pegboard_contracts.plugin import Plugin, hookimpl
 from pegboard_contracts.server import ServerInfo
 from pegboard_contracts.services import Services
@@ -71,14 +81,21 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     freed_gb: float
 
 
+class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
+    """List good models to begin with; no network is needed and nothing is registered."""
+
+    object: Literal["list"] = "list"
+    data: list[SuggestedModel]
+
+
 class ModelLibrary(Plugin):
-    """Serve the routes under `/v1/models` that change the library.
+    """Serve the routes under `/v1/models` that change the library, and what it can get.
 
     Nothing that a client says twice is done twice: a registration and a download are the same
     as before, a conversion that runs is the one that is told.
     """
 
-    summary = "Register, convert, download, cancel, delete and remove models; GET search-hf"
+    summary = "Register, convert, download, cancel, delete, remove, suggest and search models"
 
     @hookimpl
     def pegboard_provide_routers(self, services: Services) -> "Sequence[APIRouter]":
@@ -89,8 +106,8 @@ class ModelLibrary(Plugin):
         lifecycle = services.get(ModelLifecycle)
         status = services.get(ServerInfo).schema_error_status.get("native", 422)
         _add_preparing(router, lifecycle, status)
-        _add_removing(router, lifecycle, status)
-        _add_search(router, services.find(ModelHub))
+        _add_removing(router, lifecycle, services.get(ModelDirectory), status)
+        _add_finding(router, lifecycle, services.find(ModelHub))
         return [router]
 
 
@@ -152,7 +169,9 @@ def _add_preparing(router: "APIRouter", lifecycle: ModelLifecycle, status: int) 
     )
 
 
-def _add_removing(router: "APIRouter", lifecycle: ModelLifecycle, status: int) -> None:
+def _add_removing(
+    router: "APIRouter", lifecycle: ModelLifecycle, directory: ModelDirectory, status: int
+) -> None:
     from fastapi import Request  # noqa: PLC0415 - heavy
     from starlette.responses import Response  # noqa: PLC0415 - heavy
 
@@ -161,8 +180,11 @@ def _add_removing(router: "APIRouter", lifecycle: ModelLifecycle, status: int) -
         return fresh_response(_deleted(*await lifecycle.delete_files(body.model)))
 
     async def remove(model_id: str) -> Response:
-        freed = await lifecycle.remove(model_id)
-        told = Removed(id=model_id, freed_bytes=freed, freed_gb=freed / _BYTES_OF_A_GB)
+        view = directory.find(model_id)
+        if view is None:
+            raise model_not_found(model_id)
+        freed = await lifecycle.remove(view.entry.id)
+        told = Removed(id=view.entry.id, freed_bytes=freed, freed_gb=freed / _BYTES_OF_A_GB)
         return fresh_response(told)
 
     summary = "Delete the files of a model that is not loaded; its entry stays"
@@ -171,9 +193,12 @@ def _add_removing(router: "APIRouter", lifecycle: ModelLifecycle, status: int) -
     add_route(router, "DELETE", "/{model_id:path}", remove, summary=summary, answer=Removed)
 
 
-def _add_search(router: "APIRouter", hub: ModelHub | None) -> None:
+def _add_finding(router: "APIRouter", lifecycle: ModelLifecycle, hub: ModelHub | None) -> None:
     from fastapi import Query  # noqa: PLC0415 - heavy
     from starlette.responses import Response  # noqa: PLC0415 - heavy
+
+    async def suggest() -> Response:
+        return fresh_response(Suggestions(data=lifecycle.suggestions()))
 
     async def search(
         query: Annotated[str, Query(min_length=1, max_length=200)],
@@ -186,6 +211,8 @@ def _add_search(router: "APIRouter", hub: ModelHub | None) -> None:
             raise invalid_request("'query' is blank: name what is searched.", param="query")
         return fresh_response(await hub.search(query.strip(), limit=limit, task=task))
 
+    summary = "Name good models to begin with, without a network"
+    add_route(router, "GET", "/suggested", suggest, summary=summary, answer=Suggestions)
     add_route(
         router,
         "GET",

@@ -62,8 +62,8 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
 class Models(Plugin):
     """Serve `GET /v1/models`, `/v1/models/status` and `/v1/models/{id}`.
 
-    A model whose id is a word of these routes (`status`, `context`, `contexts`, `search-hf`)
-    is found in the list and under its aliases.
+    A model whose id is a word of these routes (`status`, `context`, `contexts`, `suggested`,
+    `search-hf`) is found in the list and under its aliases.
     """
 
     summary = "GET /v1/models, /v1/models/status and /v1/models/{id}"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _SHOWN_EVENTS = 50
 _RETRY_MILLISECONDS = 2000
 _LONGEST_CURSOR = 128
+_MOST_READERS = 64
+_PATIENCE_SECONDS = 60.0
 
 
 class ModelCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +60,12 @@ class SystemStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SystemRoutes(Plugin):
-    """Serve `GET /v1/system/status` and the stream `GET /v1/system/events`."""
+    """Serve `GET /v1/system/status` and the stream `GET /v1/system/events`.
+
+    The stream begins behind `Last-Event-ID` or `after`, else with what comes next. A reader
+    that missed events gets the event `reset`: it reads the state of all models again. At most
+    64 streams are open; a client that takes nothing for a minute is cut off.
+    """
 
     summary = "GET /v1/system/status and the event stream GET /v1/system/events"
 
@@ -70,6 +77,7 @@ class SystemRoutes(Plugin):
 
         directory, events = services.get(ModelDirectory), services.get(LifecycleEvents)
         info = services.get(ServerInfo)
+        readers: set[object] = set()
 
         async def show_status() -> Response:
             return fresh_response(_status(directory, events.recent(limit=_SHOWN_EVENTS), info))
@@ -80,11 +88,14 @@ class SystemRoutes(Plugin):
         ) -> Response:
             # A browser that connects again sends the header with the URL it began with.
             cursor = (last_event_id or after or "")[:_LONGEST_CURSOR]
+            if len(readers) >= _MOST_READERS:
+                raise _too_many()
             stream = EventStream(
-                _frames(events, cursor),
+                _frames(events, cursor, readers),
                 on_error=_last_words,
                 keepalive_interval=info.keepalive_interval,
                 done=b"",
+                patience=_PATIENCE_SECONDS,
             )
             return stream.as_response()
 
@@ -120,24 +131,39 @@ def _status(directory: ModelDirectory, page: EventPage, info: ServerInfo) -> Sys
     )
 
 
-async def _frames(events: LifecycleEvents, cursor: str) -> AsyncGenerator[bytes, None]:
+async def _frames(
+    events: LifecycleEvents, cursor: str, readers: set[object]
+) -> AsyncGenerator[bytes, None]:
     """Frame what comes behind the cursor, or from now on; who connects again misses nothing."""
+    reader = object()
+    readers.add(reader)
+    source: AsyncGenerator[LifecycleEvent, None] | None = None
     beginning = f"retry: {_RETRY_MILLISECONDS}\n"
     if not cursor:
         cursor = events.recent(limit=1).latest
         beginning += f"id: {cursor}\n"
-    yield beginning.encode() + b"\n"
-    source = events.follow(cursor)
     try:
+        yield beginning.encode() + b"\n"
+        source = events.follow(cursor)
         async for event in source:
             yield _frame(event)
     finally:
-        await source.aclose()
+        readers.discard(reader)
+        if source is not None:
+            await source.aclose()
 
 
 def _frame(event: LifecycleEvent) -> bytes:
     name = "reset" if event.data.get("reset_required") else event.type
     return f"id: {event.id}\n".encode() + sse_event(name, msgspec.json.encode(event))
+
+
+def _too_many() -> ApiError:
+    message = (
+        f"{_MOST_READERS} clients follow the events already. Close one, or ask "
+        "GET /v1/system/status from time to time."
+    )
+    return ApiError(503, message, code="too_many_streams", retry_after=10)
 
 
 def _last_words(fault: ApiError) -> Sequence[bytes]:

@@ -25,6 +25,7 @@ from pegboard_kernel.cli.parser import Parser
 from pegboard_kernel.cli.setting_flags import SettingFlags, add_setting_flags, find_setting_flags
 from pegboard_kernel.faults import StartupError
 from pegboard_kernel.models.specs import SpecError
+from pegboard_kernel.sanitizing import without_secrets
 from pegboard_kernel.settings import Settings
 
 if TYPE_CHECKING:
@@ -207,9 +208,17 @@ class _WithRequestId(logging.Filter):
         return True
 
 
+class _WithoutSecrets(logging.Formatter):
+    """Write records without the tokens and passwords that messages and tracebacks repeat."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
+
+
 def _log_to_stderr(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_WithRequestId())
     pattern = "%(asctime)s %(levelname)s [%(request_id)s] %(name)s: %(message)s"
-    logging.basicConfig(level=level.upper(), format=pattern, handlers=[handler])
+    handler.setFormatter(_WithoutSecrets(pattern))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

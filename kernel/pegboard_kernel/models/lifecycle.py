@@ -15,6 +15,7 @@ from pegboard_contracts.lifecycle import (
     ConversionOptions,
     LoadOptions,
     Registration,
+    SuggestedModel,
 )
 from pegboard_contracts.models import ModelState, ModelView, Phase
 
@@ -31,6 +32,7 @@ from pegboard_kernel.models.loads import LoadOperation, Loads, same_device
 from pegboard_kernel.models.operations import Operations, settle
 from pegboard_kernel.models.record import AT_REST, PREPARING, ModelRecord
 from pegboard_kernel.models.specs import SpecError, entry_of_spec
+from pegboard_kernel.models.suggestions import suggested_models
 
 if TYPE_CHECKING:
     from pegboard_kernel.settings import Settings
@@ -236,6 +238,10 @@ class Lifecycle:
         self._operations.check_open()
         record, added = await self._entries.register(registration)
         return record.view(), added
+
+    def suggestions(self) -> list[SuggestedModel]:
+        """Return good models to begin with; see `ModelLifecycle.suggestions`."""
+        return suggested_models(record.entry for record in self._directory.records())
 
     async def delete_files(self, model: str) -> tuple[ModelView, int]:
         """Delete a model's own files; see `ModelLifecycle.delete_files`."""
