@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -121,7 +122,7 @@ class HubClient:
                 url, headers=self._headers(), timeout=self._timeout, follow_redirects=False
             )
 
-        answer = self._bounded(head)
+        answer = self._question(head)
         check_answer(answer, address, token_sent=self.has_token)
 
     def account(self) -> str:
@@ -170,7 +171,7 @@ class HubClient:
                 url, params=dict(parameters), headers=self._headers(), timeout=self._timeout
             )
 
-        answer = self._bounded(get)
+        answer = self._question(get)
         check_answer(answer, address, token_sent=self.has_token)
         try:
             return msgspec.json.decode(answer.content, type=form)
@@ -182,27 +183,34 @@ class HubClient:
         named = {"user-agent": "pegboard"}
         return named if self._token is None else named | {"authorization": f"Bearer {self._token}"}
 
-    def _bounded(self, question: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - see `_ask`
+    def bounded(self, work: Callable[[], T]) -> T:
+        """Run questions that together may take as long as one. Raises `ApiError` 502."""
+        try:
+            return within(self._timeout, work)
+        except TimeoutError:
+            raise self._too_slow() from None
+
+    def _question(self, ask: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - see `_ask`
         if is_offline():
             raise hub_unreachable("HF_HUB_OFFLINE forbids to ask it")
         begun = time.monotonic()
         try:
-            return within(self._timeout, lambda: question(_session()))
+            return self.bounded(lambda: ask(_session()))
         except ApiError:
             raise
-        except TimeoutError:
-            raise _too_slow(self._timeout) from None
         except Exception as error:  # noqa: BLE001 - two HTTP libraries, and no route may answer 500
             if time.monotonic() - begun >= self._timeout * 0.9:
-                raise _too_slow(self._timeout) from None
+                raise self._too_slow() from None
             raise hub_unreachable(f"no connection ({type(error).__name__})") from None
+
+    def _too_slow(self) -> ApiError:
+        return hub_unreachable(f"no answer within {self._timeout:g} seconds")
 
 
 def _session() -> Any:  # noqa: ANN401 - httpx in one major version, httpx2 in the other
     from huggingface_hub import get_session  # noqa: PLC0415 - heavy
 
+    for name in ("httpx", "httpx2"):
+        # They log every address, and those of the hub's storage are signed for an account.
+        logging.getLogger(name).setLevel(logging.WARNING)
     return get_session()
-
-
-def _too_slow(seconds: float) -> ApiError:
-    return hub_unreachable(f"no answer within {seconds:g} seconds")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -21,6 +22,8 @@ from pegboard_model_sources._hub_waiting import within
 logger = logging.getLogger(__name__)
 
 SERVICE = "pegboard"
+
+_SECONDS_OF_REST = 30.0
 
 
 class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +49,7 @@ class TokenKeeper:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._token: str | None = None
+        self._asleep_until = 0.0
         self._record = self._read_record()
 
     @property
@@ -144,12 +148,16 @@ class TokenKeeper:
         self._record = record
 
     def _read(self, record: TokenRecord) -> str | None:
+        if time.monotonic() < self._asleep_until:
+            # One question after the other would wait for it.
+            raise _storage_error("did not answer some seconds ago", TimeoutError())
         try:
             if record.persistence == "keyring":
                 found = within(self._seconds, lambda: _read_entry(record.entry))
             else:
                 found = self._file.read_text(encoding="utf-8").strip()
         except Exception as error:  # noqa: BLE001 - keyrings raise what they like
+            self._asleep_until = time.monotonic() + _SECONDS_OF_REST
             raise _storage_error("does not give the token out", error) from None
         return found if found is not None and TOKEN.fullmatch(found) else None
 

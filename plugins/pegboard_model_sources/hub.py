@@ -90,19 +90,16 @@ class Hub(ModelSource):
     def preflight(self, address: str) -> SourceFacts:
         """Ask whether the model can be fetched and whether the disk has room for it.
 
-        A model that is here needs no hub that answers. Raises `ApiError` 409 for what the hub
-        refuses, a missing model included (decision 45), 502 and 507 `insufficient_disk`.
+        A model that is here needs no hub that answers or agrees. Raises `ApiError` 409 for what
+        the hub refuses, a missing model included (decision 45), 502 and 507 `insufficient_disk`.
         """
         parsed = parse_address(address)
-        try:
-            repository, files = self._look(parsed)
-        except ApiError as error:
-            found = self._here(parsed)
-            if error.status != 502 or found is None:
-                raise
+        looked = self._look_or_here(parsed)
+        if isinstance(looked, LocalModel):
             return SourceFacts(
-                size_bytes=found.bytes, revision=found.commit, servable=found.files.servable
+                size_bytes=looked.bytes, revision=looked.commit, servable=looked.files.servable
             )
+        repository, files = looked
         downloads = self._downloads(self._client(), parsed, repository, files)
         _check_room(self._cache(parsed), downloads)
         sizes = [file.bytes for file in repository.siblings if file.rfilename in files.names]
@@ -121,15 +118,11 @@ class Hub(ModelSource):
         """
         parsed = parse_address(address)
         report(Report(phase=Phase.DOWNLOADING, message="asking the hub for the model's files"))
+        looked = self._look_or_here(parsed)
+        if isinstance(looked, LocalModel):
+            return looked.path
         try:
-            repository, files = self._look(parsed)
-        except ApiError as error:
-            found = self._here(parsed)
-            if error.status != 502 or found is None:
-                raise
-            return found.path
-        try:
-            return self._fetch(parsed, repository, files, report)
+            return self._fetch(parsed, *looked, report)
         except OSError as error:
             message = (
                 f"The hub's cache cannot be written: {error.strerror or type(error).__name__}. "
@@ -171,14 +164,29 @@ class Hub(ModelSource):
     def _here(self, address: HubAddress) -> LocalModel | None:
         return self._cache(address).find(address)
 
+    def _look_or_here(self, address: HubAddress) -> tuple[Repository, ModelFiles] | LocalModel:
+        """Look at the hub; where that fails, what is here and whole is good enough."""
+        try:
+            return self._look(address)
+        except ApiError:
+            found = self._here(address)
+            if found is None:
+                raise
+            return found
+
     def _look(self, address: HubAddress) -> tuple[Repository, ModelFiles]:
         """Ask for a repository, and for one of its files where it is gated."""
         client = self._client()
-        repository = client.repository(address)
-        files = choose_files((file.rfilename for file in repository.siblings), address.file)
-        if repository.gated:
-            client.check_file(address, repository.sha, files.names[0])
-        return repository, files
+
+        def look() -> tuple[Repository, ModelFiles]:
+            repository = client.repository(address)
+            files = choose_files((file.rfilename for file in repository.siblings), address.file)
+            if repository.gated:
+                client.check_file(address, repository.sha, files.names[0])
+            return repository, files
+
+        # Two questions, and the limit of one.
+        return client.bounded(look)
 
     def _downloads(
         self, client: HubClient, address: HubAddress, repository: Repository, files: ModelFiles

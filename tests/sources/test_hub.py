@@ -402,6 +402,16 @@ def test_a_gated_model_is_fetched_with_its_token(
     assert source.fetch("owner/gated", lambda _: None).is_dir()
 
 
+def test_what_is_here_stays_usable_when_the_hub_refuses_it_later(
+    server: HubServer, llama: HubModel, source: Hub
+) -> None:
+    folder = source.fetch("owner/llama", lambda _: None)
+    llama.gated = True
+    assert source.fetch("owner/llama", lambda _: None) == folder
+    del server.models["owner/llama"]
+    assert source.preflight("owner/llama").revision == llama.commit
+
+
 def test_c87_a_page_that_is_no_hub_is_told(server: HubServer, source: Hub) -> None:
     server.api_body = b"<html>Please log in to this network</html>"
     error = refused(source, "owner/llama")
