@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,7 @@ def children() -> list[psutil.Process]:
 
 
 @contextlib.contextmanager
-def refused(status: int, code: str) -> Iterator[pytest.ExceptionInfo[ApiError]]:
+def refused(status: int, code: str) -> Generator[pytest.ExceptionInfo[ApiError]]:
     """Expect an error by its status and code, with a message that holds no path."""
     with pytest.raises(ApiError) as caught:
         yield caught

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ ENTRY = {"one": {"max_context_len": 2048, "max_output_tokens": 512}}
 
 
 @contextlib.contextmanager
-def unwritable(home: House) -> Iterator[None]:
+def unwritable(home: House) -> Generator[None]:
     """Put a folder where the catalogue is, which nobody can read or replace."""
     path = home.folder / "models.json"
     text = path.read_text()

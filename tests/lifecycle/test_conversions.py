@@ -19,9 +19,9 @@ from tests.lifecycle.rehearsal import Rehearsal, Rehearsed, report
 LATER = ConversionOptions(load_after=False)
 
 
-async def begun(home: House, rehearsal: Rehearsal, **options: Any) -> Rehearsed:
+async def begun(home: House, rehearsal: Rehearsal, *, load_after: bool = False) -> Rehearsed:
     """Begin a conversion and return when it runs."""
-    await home.lifecycle.convert("one", ConversionOptions(**{"load_after": False} | options))
+    await home.lifecycle.convert("one", ConversionOptions(load_after=load_after))
     await asyncio.sleep(0)
     return rehearsal.last
 
