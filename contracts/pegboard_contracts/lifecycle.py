@@ -170,7 +170,7 @@ class LifecycleEvents(Protocol):
         ...
 
     def follow(self, after: str | None = None) -> AsyncGenerator[LifecycleEvent, None]:
-        """Yield the remembered events behind `after`, then each new one; never ends.
+        """Yield the remembered events behind `after`, then each new one, until the server stops.
 
         Progress events that a slow reader has not taken are replaced by later ones of the
         same model.

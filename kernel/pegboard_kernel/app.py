@@ -109,6 +109,10 @@ class Application:
                 logger.warning("no model is registered; add one: pegboard serve --model SPEC")
             yield
 
+    def begin_to_stop(self) -> None:
+        """End the streams that have no end of their own; running answers go on."""
+        self.wiring.events.close()
+
     def refuse_if_lacking(self) -> None:
         """Raise `StartupError` with a line for each required plugin that is not active."""
         refusals = self.records.refusals()

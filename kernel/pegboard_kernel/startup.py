@@ -63,6 +63,7 @@ class Wiring:
         self.board: Board
         self.directory: Directory
         self.lifecycle: Lifecycle
+        self.events = EventLog()
 
     def fail(self, name: str, error: BaseException) -> None:
         """Take a plugin out, and every plugin that requires it."""
@@ -137,14 +138,13 @@ def section_faults(section: str, error: ValidationError) -> list[str]:
 def _provide_services(wiring: Wiring) -> None:
     wiring.board = board = _make_board(wiring)
     settings, services = wiring.settings, wiring.services
-    events = EventLog()
     path = settings.catalog or settings.data_dir / "models.json"
     catalogue = CatalogueFile(path, default_device=settings.default_device)
-    wiring.directory = Directory(settings, events)
+    wiring.directory = Directory(settings, wiring.events)
     wiring.lifecycle = Lifecycle(settings, board, wiring.directory, catalogue, Preparation)
     services.add(ModelDirectory, wiring.directory)
     services.add(ModelLifecycle, wiring.lifecycle)
-    services.add(LifecycleEvents, events)
+    services.add(LifecycleEvents, wiring.events)
     generator = PathGenerator(wiring.directory, board, settings)
     services.add(Generator, generator)
     services.add(PromptPreparer, generator)

@@ -70,7 +70,9 @@ class Wire:
         return next((entry for entry in models if entry["id"] == model), None)
 
     @contextmanager
-    def events(self, after: str | None = None, last: str | None = None) -> Iterator[Iterator[Json]]:
+    def events(
+        self, after: str | None = None, last: str | None = None
+    ) -> Generator[Iterator[Json]]:
         """Follow the event stream; each event has its `event`, its `id` and its `data`."""
         query = {} if after is None else {"after": after}
         headers = {} if last is None else {"last-event-id": last}

@@ -137,6 +137,7 @@ async def _serve(application: Application, server: _Server, listener: socket.soc
     def stop_or_hurry() -> None:
         server.force_exit = stop.is_set()
         server.should_exit = True
+        application.begin_to_stop()
         stop.set()
 
     _on_signals(stop_or_hurry)

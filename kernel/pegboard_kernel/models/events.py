@@ -35,6 +35,7 @@ class EventLog:
         self._last = 0
         self._forgotten = 0
         self._followers: set[_Follower] = set()
+        self._closed = False
 
     def tell(
         self,
@@ -66,6 +67,12 @@ class EventLog:
         for follower in self._followers:
             follower.take(event)
 
+    def close(self) -> None:
+        """End every follower behind what it has been told; the server stops."""
+        self._closed = True
+        for follower in self._followers:
+            follower.end()
+
     def recent(self, after: str | None = None, limit: int = 50) -> EventPage:
         """Return events behind a cursor, oldest first; see `LifecycleEvents.recent`.
 
@@ -85,7 +92,8 @@ class EventLog:
         """Yield what is behind `after`, then each new event; see `LifecycleEvents.follow`.
 
         Without a cursor it begins with the next event. A reader that misses some, at the
-        beginning or because it is too slow, gets a `notice` with `reset_required` first.
+        beginning or because it is too slow, gets a `notice` with `reset_required` first. It
+        ends when the log is closed.
         """
         follower = _Follower(self._missed)
         if after is not None:
@@ -95,9 +103,11 @@ class EventLog:
             for event in page.events:
                 follower.take(event)
         self._followers.add(follower)
+        if self._closed:
+            follower.end()
         try:
-            while True:
-                yield await follower.next()
+            while (event := await follower.next()) is not None:
+                yield event
         finally:
             self._followers.discard(follower)
 
@@ -129,6 +139,7 @@ class _Follower:
         self._missed = missed
         self._waiting: dict[object, LifecycleEvent] = {}
         self._there = asyncio.Event()
+        self._ended = False
 
     def take(self, event: LifecycleEvent) -> None:
         key: object = event.id
@@ -143,8 +154,14 @@ class _Follower:
             self._waiting = {"missed": self._missed()}
         self._there.set()
 
-    async def next(self) -> LifecycleEvent:
+    def end(self) -> None:
+        self._ended = True
+        self._there.set()
+
+    async def next(self) -> LifecycleEvent | None:
         while not self._waiting:
+            if self._ended:
+                return None
             self._there.clear()
             await self._there.wait()
         return self._waiting.pop(next(iter(self._waiting)))
