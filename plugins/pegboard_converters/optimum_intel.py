@@ -76,7 +76,8 @@ class OptimumIntel(Converter):
         """Check the options, then whether the interpreter has the libraries; takes 0.1 s."""
         if order.backend not in _TASKS:
             words = ", ".join(_TASKS)
-            raise invalid_request(f"Models are converted for {words}.", param="backend")
+            message = f"Models of this 'backend' are not converted; those of {words} are."
+            raise invalid_request(message, param="backend")
         check_options(order)
         if missing := self._missing_modules():
             raise not_installed(missing)

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parent.parent.parent
 KINDS = (
     "backends",
+    "converters",
     "middlewares",
     "model_sources",
     "reasoning_formats",
