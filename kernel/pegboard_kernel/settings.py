@@ -163,6 +163,12 @@ class Settings(BaseModel):
         flag="--engine-hang-timeout",
         gt=0,
     )
+    load_timeout: float = _setting(
+        1800.0,
+        "Seconds after which the loading of a model is given up.",
+        flag="--load-timeout",
+        gt=0,
+    )
     template_timeout: float = _setting(
         5.0,
         "Seconds that rendering one chat template may take.",
@@ -180,6 +186,25 @@ class Settings(BaseModel):
         "Seconds of processor time that a grammar may add to every step of all answers.",
         flag="--constraint-step-limit",
         gt=0,
+    )
+    conversion_inactivity_timeout: float = _setting(
+        900.0,
+        "Seconds without a sign of life after which a download or a conversion is stopped.",
+        flag="--conversion-inactivity-timeout",
+        gt=0,
+        le=86_400,
+    )
+    conversion_timeout: float = _setting(
+        86_400.0,
+        "Seconds that fetching and converting one model may take in all.",
+        flag="--conversion-timeout",
+        gt=0,
+    )
+    disk_reserve_gb: float = _setting(
+        0.5,
+        "Disk space, in GB, that a conversion must leave free in the data folder.",
+        flag="--disk-reserve-gb",
+        ge=0,
     )
     keepalive_interval: float = _setting(
         15.0,

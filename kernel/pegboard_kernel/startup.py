@@ -32,9 +32,9 @@ from pegboard_kernel.generation.generator import PathGenerator
 from pegboard_kernel.generation.inspection import PathInspector
 from pegboard_kernel.hook_calls import Contribution, HookCalls
 from pegboard_kernel.inventory import take_inventory
+from pegboard_kernel.models.catalogue_file import CatalogueFile
 from pegboard_kernel.models.directory import Directory
 from pegboard_kernel.models.events import EventLog
-from pegboard_kernel.models.interim import CatalogueFile, Preparation
 from pegboard_kernel.models.lifecycle import Lifecycle
 from pegboard_kernel.plugin_loading import (
     Classes,
@@ -44,6 +44,7 @@ from pegboard_kernel.plugin_loading import (
     select,
 )
 from pegboard_kernel.plugin_records import PluginRecords
+from pegboard_kernel.preparation.preparing import Preparation
 from pegboard_kernel.settings import Settings
 
 T = TypeVar("T")

@@ -24,10 +24,11 @@ from pegboard_contracts.events import (
 from pegboard_contracts.generation import GenerationRequest
 from pegboard_kernel.board import Board
 from pegboard_kernel.generation.generator import PathGenerator
+from pegboard_kernel.models.catalogue_file import CatalogueFile
 from pegboard_kernel.models.directory import Directory
 from pegboard_kernel.models.events import EventLog
-from pegboard_kernel.models.interim import CatalogueFile, Preparation
 from pegboard_kernel.models.lifecycle import Lifecycle
+from pegboard_kernel.preparation.preparing import Preparation
 from pegboard_kernel.settings import Settings
 from pegboard_model_sources.local_path import LocalPath
 from pegboard_reasoning_formats.think_tags import ThinkTags

@@ -17,11 +17,12 @@ from pegboard_contracts.lifecycle import LifecycleEvent, LoadOptions
 from pegboard_contracts.models import ModelState, ModelView
 from pegboard_kernel.board import Board
 from pegboard_kernel.generation.generator import PathGenerator
+from pegboard_kernel.models.catalogue_file import CatalogueFile
 from pegboard_kernel.models.conversions import PreparationMaker
 from pegboard_kernel.models.directory import Directory
 from pegboard_kernel.models.events import EventLog
-from pegboard_kernel.models.interim import CatalogueFile, Preparation
 from pegboard_kernel.models.lifecycle import Lifecycle
+from pegboard_kernel.preparation.preparing import Preparation
 from pegboard_kernel.settings import Settings
 
 from tests.kernel.runtime import Heard, board, request, until

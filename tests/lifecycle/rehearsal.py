@@ -8,6 +8,7 @@ from typing import Any
 
 from pegboard_contracts.converters import Report
 from pegboard_contracts.errors import ApiError
+from pegboard_contracts.lifecycle import ConversionOptions
 from pegboard_contracts.models import ModelEntry, Phase
 
 
@@ -20,7 +21,7 @@ class Rehearsal:
         self.needs_converter = True
 
     def __call__(self, entry: ModelEntry, *further: Any) -> Rehearsed:
-        one = Rehearsed(self, entry, further[3], further[4])
+        one = Rehearsed(self, entry, *further[2:5])
         self.made.append(one)
         return one
 
@@ -30,13 +31,19 @@ class Rehearsal:
 
 
 class Rehearsed:
-    weight_format = "int8"
-
     def __init__(
-        self, rehearsal: Rehearsal, entry: ModelEntry, operation_id: str, on_report: Any
+        self,
+        rehearsal: Rehearsal,
+        entry: ModelEntry,
+        options: ConversionOptions,
+        operation_id: str,
+        on_report: Any,
     ) -> None:
         self.operation_id = operation_id
-        self.path = f"models/{entry.id}"
+        self.fields: dict[str, Any] = {"path": f"models/{entry.id}", "weight_format": "int8"}
+        for name in ("group_size", "ratio", "sym"):
+            self.fields[name] = getattr(options, name)
+        self.taken: bool | None = None
         self.cleaned = False
         self.report: Callable[[Report], None] = on_report
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -58,6 +65,10 @@ class Rehearsed:
             await asyncio.sleep(0)
             self.cleaned = True
         return self
+
+    async def finish(self, *, taken: bool) -> None:
+        await asyncio.sleep(0)
+        self.taken = taken
 
 
 def report(one: Rehearsed, phase: Phase, **fields: Any) -> None:

@@ -16,6 +16,7 @@ from pegboard_contracts.errors import ApiError, error_to_wire, server_error
 from pegboard_kernel.child.calls import answer_call
 from pegboard_kernel.child.pipe import CommandPipe
 from pegboard_kernel.engines.frames import (
+    Assignment,
     Beat,
     Call,
     Cancel,
@@ -110,7 +111,7 @@ class EngineLoop:
                 self._pipe.send(answer_call(command, self._functions))
             case Close():
                 self._closed = True
-            case Opening():
+            case Opening() | Assignment():
                 raise TypeError("a second opening")
 
     def _submit(self, submission: Submission) -> None:

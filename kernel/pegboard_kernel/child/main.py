@@ -13,6 +13,7 @@ from pegboard_contracts.errors import ApiError, error_to_wire, server_error
 
 from pegboard_kernel.child.parent import end_with_parent
 from pegboard_kernel.child.pipe import CommandPipe, open_source
+from pegboard_kernel.child.supervisor import supervised
 from pegboard_kernel.engines.frames import Lost, Opening
 
 BACKENDS = "pegboard.backends"
@@ -27,8 +28,10 @@ def main(arguments: Sequence[str], commands: int, reports: int) -> NoReturn:
     `arguments` are the kind of child and the server's process id. The process ends without
     exit handlers: a library's threads or destructors must not keep it.
     """
-    kind, parent = arguments
-    end_with_parent(int(parent))
+    kind, parent = arguments[0], int(arguments[1])
+    if kind == "operation":
+        parent = supervised(parent, (commands, reports))
+    end_with_parent(parent)
     logging.basicConfig(format=f"%(levelname)s {kind} child %(process)d: %(message)s")
     pipe = CommandPipe(open_source(commands), reports)
     status = 0
@@ -57,6 +60,11 @@ def _report(pipe: CommandPipe, error: ApiError) -> int:
 
 
 def _serve(kind: str, pipe: CommandPipe) -> None:
+    if kind == "operation":
+        from pegboard_kernel.child.operation import serve_operation  # noqa: PLC0415 - only here
+
+        serve_operation(pipe)
+        return
     serve: Callable[[CommandPipe, Backend, Opening], None]
     # Imported while the server still prepares the opening.
     if kind == "engine":

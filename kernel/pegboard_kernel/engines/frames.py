@@ -1,15 +1,17 @@
 """The frames between the server and its children: four bytes of length, then msgpack.
 
-The server sends an `Opening` first, then commands; a child answers with reports. What is
+The server sends an `Opening` or an `Assignment` first, then commands; a child answers with
+reports. What is
 called by name (`Call`) is a table in the child, so that a new call changes no frame.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pegboard_contracts.backend import EngineDescription
+from pegboard_contracts.converters import Report as WorkReport
 from pegboard_contracts.engine import EngineInfo, Submission, TemplateSource, TokenEvent
 
 LENGTH_BYTES = 4
@@ -25,6 +27,21 @@ class Opening(msgspec.Struct, frozen=True, tag=True, array_like=True):
     description: EngineDescription
     section: dict[str, Any] = {}
     beat_interval: float = 1.0
+
+
+class Assignment(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Start an operation child: what one plugin is to do, how it is configured and with what.
+
+    `address` is what a source fetches, `order` a `ConversionOrder` with its paths as text.
+    `environment` is added to that of the process, which no other process sees.
+    """
+
+    work: Literal["fetch", "convert"]
+    plugin: str
+    section: dict[str, Any] = {}
+    address: str = ""
+    order: dict[str, Any] = {}
+    environment: dict[str, str] = {}
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -80,6 +97,18 @@ class Beat(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Say that the child is alive between two steps."""
 
 
+class Working(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Say how far an operation is; any report is a sign of life."""
+
+    report: WorkReport
+
+
+class Done(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Say that an operation is complete, and where its files are."""
+
+    path: str
+
+
 class Answer(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Answer a call with a value or an error."""
 
@@ -102,8 +131,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     ids: list[int]
 
 
-Command = Opening | Submit | Cancel | Call | Close
-Report = Ready | Lost | Events | Refused | Beat | Answer
+Command = Opening | Assignment | Submit | Cancel | Call | Close
+Report = Ready | Lost | Events | Refused | Beat | Working | Done | Answer
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -19,13 +19,20 @@ class Catalogue(msgspec.Struct, kw_only=True):
 
     `document` is the file as it was parsed, with the keys and entries that are not
     understood, so that a writer can keep them; it is missing when the file cannot be parsed,
-    and such a file is never overwritten. `faults` say what is wrong, a sentence each,
-    without paths.
+    and such a file is never overwritten. `corrupt` tells such a file from one that cannot be
+    read and from one of a newer version. `places` says where in the document's list of models
+    an entry is, by id. `faults` say what is wrong, a sentence each, without paths.
     """
 
     entries: list[ModelEntry] = []
     faults: list[str] = []
     document: dict[str, Any] | None = None
+    corrupt: bool = False
+    places: dict[str, int] = {}
+
+    def with_fault(self, fault: str) -> Catalogue:
+        """Return the same with a fault in front."""
+        return msgspec.structs.replace(self, faults=[fault, *self.faults])
 
 
 def read_catalogue(path: Path, *, default_device: str) -> Catalogue:
@@ -43,19 +50,26 @@ def read_catalogue(path: Path, *, default_device: str) -> Catalogue:
     try:
         document: Any = msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Catalogue(faults=[f"The catalogue is no valid JSON ({error}); it is left as it is."])
-    return _read_document(document, default_device)
+        return Catalogue(faults=[f"The catalogue is no valid JSON ({error})."], corrupt=True)
+    return parse_catalogue(document, default_device=default_device)
 
 
-def _read_document(document: object, default_device: str) -> Catalogue:
+def parse_catalogue(document: object, *, default_device: str) -> Catalogue:
+    """Read the parsed content of a file as `read_catalogue` does."""
     fields = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
-    models = _as_list(fields.get("models"))
-    if fields.get("schema_version") != SCHEMA_VERSION or models is None:
+    models, version = _as_list(fields.get("models")), fields.get("schema_version")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
         fault = (
-            f"The catalogue must be an object with 'schema_version': {SCHEMA_VERSION} and a list "
-            "'models'; it is left as it is."
+            f"The catalogue has 'schema_version': {version}, which a newer version wrote; it is "
+            "left as it is."
         )
         return Catalogue(faults=[fault])
+    if type(version) is not int or version != SCHEMA_VERSION or models is None:
+        fault = (
+            f"The catalogue must be an object with 'schema_version': {SCHEMA_VERSION} and a list "
+            "'models'."
+        )
+        return Catalogue(faults=[fault], corrupt=True)
     catalogue = Catalogue(document=fields)
     names: set[str] = set()
     for index, raw in enumerate(models):
@@ -66,6 +80,7 @@ def _read_document(document: object, default_device: str) -> Catalogue:
             catalogue.faults.append(f"Entry {index} of the catalogue is not used: {error}.")
         else:
             catalogue.entries.append(entry)
+            catalogue.places[entry.id] = index
     return catalogue
 
 

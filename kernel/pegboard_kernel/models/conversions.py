@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pegboard_contracts.converters import Report
@@ -43,13 +43,11 @@ class Prepared(Protocol):
     """Tell what came of a preparation."""
 
     @property
-    def path(self) -> str:
-        """Return where the files are, from the data folder."""
-        ...
+    def fields(self) -> Mapping[str, Any]:
+        """Return what the catalogue's entry has to say: `path` and how it was converted.
 
-    @property
-    def weight_format(self) -> str | None:
-        """Return the format of the weights, where it is known."""
+        `path` is from the data folder; `None` means that the source has the files.
+        """
         ...
 
 
@@ -69,6 +67,10 @@ class Preparing(Protocol):
 
     async def run(self) -> Prepared:
         """Do it; cancelled, it leaves nothing behind and the old files as they were."""
+        ...
+
+    async def finish(self, *, taken: bool) -> None:
+        """Forget the old files when the catalogue has the new ones, else put them back."""
         ...
 
 
@@ -151,7 +153,7 @@ class Conversions:
         record.deferred = wanted
         record.switch_error = None
         record.move(ModelState.QUEUED, progress=operation.progress(Phase.QUEUED))
-        self._operations.begin(record, self._run(operation, preparation, options), operation)
+        self._operations.begin(record, self._run(operation, preparation), operation)
 
     def _reported(self, operation: Operation, report: Report) -> None:
         record = operation.record
@@ -173,15 +175,13 @@ class Conversions:
         else:
             record.report(progress)
 
-    async def _run(
-        self, operation: Operation, preparation: Preparing, options: ConversionOptions
-    ) -> None:
+    async def _run(self, operation: Operation, preparation: Preparing) -> None:
         record = operation.record
         try:
             prepared = await preparation.run()
             message = "The new files are put in place, which cannot be stopped any more."
             operation.refusal = ApiError(409, message, param="operation_id", code="not_cancellable")
-            await unbroken(self._take(operation, prepared, options))
+            await unbroken(self._take(operation, preparation, prepared))
         except asyncio.CancelledError:
             record.deferred = None
             if record.state in PREPARING:
@@ -204,19 +204,16 @@ class Conversions:
         progress = operation.progress(Phase.ERROR, error.message)
         record.move(ModelState.ERROR, error=error, progress=progress)
 
-    async def _take(
-        self, operation: Operation, prepared: Prepared, options: ConversionOptions
-    ) -> None:
+    async def _take(self, operation: Operation, preparation: Preparing, prepared: Prepared) -> None:
         """Write down where the files are, and look at them."""
         record = operation.record
-        fields: dict[str, Any] = {"path": prepared.path}
-        for name in ("group_size", "ratio", "sym"):
-            if (value := getattr(options, name)) is not None:
-                fields[name] = value
-        if prepared.weight_format is not None:
-            fields["weight_format"] = prepared.weight_format
-        model = record.entry.id
-        entry = await asyncio.to_thread(self._catalogue.change, model, fields, add=record.entry)
+        model, fields = record.entry.id, dict(prepared.fields)
+        try:
+            entry = await asyncio.to_thread(self._catalogue.change, model, fields, add=record.entry)
+        except BaseException:
+            await preparation.finish(taken=False)
+            raise
+        await preparation.finish(taken=True)
         found = await asyncio.to_thread(look_at, entry, self._board, self._settings)
         record.change(entry=entry, found=found)
         if record.state is not ModelState.FINALIZING:

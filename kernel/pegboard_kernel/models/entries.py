@@ -12,11 +12,11 @@ from pegboard_contracts.models import ModelEntry, ModelState
 
 from pegboard_kernel.board import Board
 from pegboard_kernel.models.catalogue import check_id
-from pegboard_kernel.models.interim import delete_files
 from pegboard_kernel.models.loading import check_device, look_at
 from pegboard_kernel.models.operations import unbroken
 from pegboard_kernel.models.record import RUNNING, ModelRecord
 from pegboard_kernel.models.specs import SpecError, find_source
+from pegboard_kernel.preparation.deletion import delete_files
 
 if TYPE_CHECKING:
     from pegboard_kernel.models.conversions import CatalogueWriter

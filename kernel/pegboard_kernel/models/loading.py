@@ -27,7 +27,7 @@ OnLost = Callable[[EnginePair, ApiError], None]
 def look_at(entry: ModelEntry, board: Board, settings: Settings) -> Found:
     """Look at a model's files without opening it; blocking, quick, raises nothing."""
     backend = next((b for b in board.backends.values() if serves(b, entry)), None)
-    scripted = backend is not None and _is_script(entry, backend)
+    scripted = backend is not None and is_script(entry, backend)
     made = any(entry.backend in one.model_backends for one in board.converters.values())
     convertible = made or is_remote(entry, board)
     try:
@@ -128,13 +128,14 @@ def _order(entry: ModelEntry, board: Board, settings: Settings, device: str) -> 
     )
 
 
-def _is_script(entry: ModelEntry, backend: Backend) -> bool:
+def is_script(entry: ModelEntry, backend: Backend) -> bool:
+    """Tell whether an entry's source is a script of this backend, read anew at each load."""
     scheme = backend.source_scheme
     return scheme is not None and split_address(entry.source_model)[0] == scheme
 
 
 def _source_of(entry: ModelEntry, board: Board, settings: Settings) -> Path:
-    scripted = any(_is_script(entry, backend) for backend in board.backends.values())
+    scripted = any(is_script(entry, backend) for backend in board.backends.values())
     if entry.path is not None and not scripted:
         folder = settings.data_dir.resolve()
         path = (folder / entry.path).resolve()

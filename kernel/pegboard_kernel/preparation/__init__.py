@@ -1,0 +1,1 @@
+"""Preparing models: fetching, converting, trying and putting in place, without half results."""
