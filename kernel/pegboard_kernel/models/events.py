@@ -106,8 +106,8 @@ class EventLog:
         if self._closed:
             follower.end()
         try:
-            while (event := await follower.next()) is not None:
-                yield event
+            while (told := await follower.next()) is not None:
+                yield told
         finally:
             self._followers.discard(follower)
 
