@@ -42,7 +42,7 @@ def create_app(
     """
     application = build_app(settings, entry_points=entry_points)
     application.refuse_if_lacking()
-    application.wiring.lifecycle.register_specs()
+    application.wiring.register_models()
     return application
 
 

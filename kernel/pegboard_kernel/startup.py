@@ -45,6 +45,7 @@ from pegboard_kernel.plugin_loading import (
 )
 from pegboard_kernel.plugin_records import PluginRecords
 from pegboard_kernel.preparation.preparing import Preparation
+from pegboard_kernel.preparation.recovery import recover
 from pegboard_kernel.settings import Settings
 
 T = TypeVar("T")
@@ -64,6 +65,7 @@ class Wiring:
         self.board: Board
         self.directory: Directory
         self.lifecycle: Lifecycle
+        self.catalogue: CatalogueFile
         self.events = EventLog()
 
     def fail(self, name: str, error: BaseException) -> None:
@@ -77,6 +79,18 @@ class Wiring:
             block_if_lacking(name, plugin_class, self.records)
             if not self.records.is_active(name):
                 self.hooks.drop(name)
+
+    def register_models(self) -> None:
+        """Put right what a cut left behind, then register every model; nothing is loaded.
+
+        Raises `SpecError` for a model that cannot be understood.
+        """
+        recovered = recover(self.settings.data_dir, self.catalogue)
+        self.lifecycle.register_specs()
+        for one in recovered:
+            if not one.complete and self.lifecycle.interrupted(one.model, one.message):
+                continue
+            self.events.tell("notice", one.message, level="warning", model=one.model)
 
     def still_active(self, contributions: Iterable[Contribution[T]]) -> Iterator[Contribution[T]]:
         """Leave out what plugins contributed that are active no more."""
@@ -140,7 +154,7 @@ def _provide_services(wiring: Wiring) -> None:
     wiring.board = board = _make_board(wiring)
     settings, services = wiring.settings, wiring.services
     path = settings.catalog or settings.data_dir / "models.json"
-    catalogue = CatalogueFile(path, default_device=settings.default_device)
+    wiring.catalogue = catalogue = CatalogueFile(path, default_device=settings.default_device)
     wiring.directory = Directory(settings, wiring.events)
     wiring.lifecycle = Lifecycle(settings, board, wiring.directory, catalogue, Preparation)
     services.add(ModelDirectory, wiring.directory)
