@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Literal, NoReturn, Protocol
+from urllib.parse import urlsplit, urlunsplit
 
 from pegboard_contracts.errors import ApiError
 from pegboard_contracts.hub import AccessReport
@@ -67,7 +71,9 @@ def _refuse(answer: Answer, address: HubAddress | None, *, token_sent: bool) -> 
     if code == "GatedRepo":
         word = "hf_approval_required" if token_sent else "hf_token_missing"
         raise _denied(address, word, token_sent=token_sent, gated=True)
-    if code == "RepoNotFound" or code in {"RevisionNotFound", "EntryNotFound"} or status == 404:
+    if code in {"RepoNotFound", "RevisionNotFound", "EntryNotFound"} or status in {404, 410}:
+        if address is None:
+            raise hub_unreachable("what answers there has no accounts and no search")
         raise _denied(address, "hf_model_not_found", token_sent=token_sent)
     if status == 401 and (token_sent or "credentials" in said.lower()):
         raise _denied(address, "hf_token_invalid", token_sent=True)
@@ -137,10 +143,22 @@ def _denied(
 
 def page_of(address: HubAddress) -> str:
     """Return the address of the model's page at the hub."""
-    return f"{endpoint()}/{address.repository}"
+    place = urlsplit(endpoint())
+    # A mirror's address may hold a password.
+    shown = place._replace(netloc=place.netloc.rpartition("@")[2])
+    return f"{urlunsplit(shown)}/{address.repository}"
 
 
 def seconds_to_wait(answer: Answer) -> float:
-    """Return how long a rate-limited caller is asked to wait, 0 when nothing is said."""
+    """Return how long a busy hub asks to be left alone, 0 when nothing is said.
+
+    It says so in seconds or as a date.
+    """
     value = answer.headers.get("Retry-After", "").strip()
-    return min(float(value), _LONGEST_WAIT) if value.isdigit() else 0.0
+    if re.fullmatch(r"[0-9]{1,9}", value):
+        return min(float(value), _LONGEST_WAIT)
+    try:
+        wait = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+    return max(0.0, min(wait, _LONGEST_WAIT))

@@ -122,12 +122,28 @@ class RepositoryCache:
         write_durably(self._listing_file(commit), msgspec.json.encode(_Listing(dict(sizes))))
 
     def name_revision(self, revision: str, commit: str) -> None:
-        """Let a branch or tag mean `commit` from now on, once its files are here."""
-        if not COMMIT.fullmatch(revision):
+        """Let a branch or tag mean `commit` from now on, once its files are here.
+
+        Raises `ApiError` 409 for a name that is the folder of another one here, or lies in it.
+        """
+        if COMMIT.fullmatch(revision):
+            return
+        try:
             write_durably(self.folder / "refs" / revision, commit.encode())
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            message = (
+                f"The revision '{revision}' is spelled like the folder of another one that was "
+                f"fetched before, or the other way round. Name the commit instead: {commit}"
+            )
+            raise ApiError(
+                409, message, param="source_model", code="hub_revision_conflict"
+            ) from None
 
     def place(self, commit: str, name: str, blob: Path) -> None:
-        """Let a snapshot's file be a finished blob: a link where the system has them."""
+        """Let a snapshot's file be a finished blob: a link to it, else the blob itself.
+
+        Without links the room for a second copy may not be there.
+        """
         pointer = self.snapshot(commit) / name
         pointer.parent.mkdir(parents=True, exist_ok=True)
         scratch = pointer.with_name(f".{uuid4().hex}.incomplete")
@@ -138,10 +154,17 @@ class RepositoryCache:
                 try:
                     scratch.hardlink_to(blob)
                 except OSError:
-                    shutil.copyfile(blob, scratch)
+                    blob.replace(scratch)
             scratch.replace(pointer)
         finally:
             scratch.unlink(missing_ok=True)
+
+    def discard(self, path: Path) -> None:
+        """Remove a damaged file, and what it links to where that lies in this cache."""
+        target = path.resolve()
+        if target.is_relative_to(self.root.resolve()):
+            target.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
     def free_bytes(self) -> int:
         """Return the room on the disk of the cache."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -17,68 +17,16 @@ from pegboard_model_sources._hub_address import (
     COMMIT,
     DEFAULT_REVISION,
     HubAddress,
-    check_file_name,
+    check_inside,
 )
+from pegboard_model_sources._hub_answers import Account, FoundModel, Repository, plain
 from pegboard_model_sources._hub_environment import endpoint, is_offline
 from pegboard_model_sources._hub_waiting import within
 
 T = TypeVar("T")
 
-
-class LargeFile(msgspec.Struct, frozen=True):
-    """Describe a file that is kept outside git: its SHA-256 and its size in bytes."""
-
-    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None = None
-    size: int | None = None
-
-
-class RepositoryFile(msgspec.Struct, frozen=True):
-    """Describe a file of a repository; `blob_id` is git's own hash of a small one."""
-
-    rfilename: str
-    size: int | None = None
-    blob_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")] | None = msgspec.field(
-        default=None, name="blobId"
-    )
-    lfs: LargeFile | None = None
-
-    @property
-    def bytes(self) -> int | None:
-        """Return the size in bytes."""
-        return self.lfs.size if self.lfs is not None and self.lfs.size is not None else self.size
-
-
-class Repository(msgspec.Struct, frozen=True):
-    """Describe a repository at one commit, `sha`."""
-
-    sha: str
-    siblings: tuple[RepositoryFile, ...] = ()
-    gated: bool | str = False
-    card: dict[str, Any] | None = msgspec.field(default=None, name="cardData")
-    tags: tuple[str, ...] = ()
-
-    @property
-    def license(self) -> str | None:
-        """Return the licence's short name."""
-        stated = (self.card or {}).get("license")
-        if isinstance(stated, str):
-            return stated[:200]
-        found = (tag for tag in self.tags if tag.startswith("license:"))
-        return next(found, "").removeprefix("license:")[:200] or None
-
-
-class FoundModel(msgspec.Struct, frozen=True):
-    """Describe one hit of a search."""
-
-    id: str
-    downloads: int = 0
-    likes: int = 0
-    pipeline_tag: str | None = None
-    tags: tuple[str, ...] = ()
-
-
-class _Account(msgspec.Struct, frozen=True):
-    name: str
+_LARGEST_ANSWER = 32 * 1024 * 1024
+"""Bytes; a repository of a hundred thousand files is described in fewer."""
 
 
 class HubClient:
@@ -97,7 +45,7 @@ class HubClient:
     def repository(self, address: HubAddress) -> Repository:
         """Return the repository at the address's revision, with the names of all its files.
 
-        Raises `AccessDeniedError` and `ApiError` 502.
+        None of them leads out of a folder. Raises `AccessDeniedError` and `ApiError` 502.
         """
         path = f"/api/models/{address.repository}"
         if address.revision != DEFAULT_REVISION:
@@ -105,8 +53,10 @@ class HubClient:
         found = self._ask(path, Repository, address, {"blobs": "true"})
         if not COMMIT.fullmatch(found.sha):
             raise hub_unreachable("its answer names no commit")
+        if COMMIT.fullmatch(address.revision) and found.sha != address.revision:
+            raise hub_unreachable("its answer is about another commit than the one asked for")
         for file in found.siblings:
-            check_file_name(file.rfilename)
+            check_inside(file.rfilename)
         return found
 
     def check_file(self, address: HubAddress, commit: str, name: str) -> None:
@@ -127,7 +77,7 @@ class HubClient:
 
     def account(self) -> str:
         """Return the name of the token's account. Raises `AccessDeniedError` and 502."""
-        return self._ask("/api/whoami-v2", _Account, None, {}).name
+        return plain(self._ask("/api/whoami-v2", Account, None, {}).name, 100)
 
     def search(self, query: str, *, limit: int, task: str) -> list[FoundModel]:
         """Return what a search finds, most downloaded first. Raises as `account` does."""
@@ -165,18 +115,38 @@ class HubClient:
         address: HubAddress | None,
         parameters: Mapping[str, str],
     ) -> T:
-        def get(session: Any) -> Any:  # noqa: ANN401 - httpx in one major version, httpx2 in the other
-            url = endpoint() + path
-            return session.get(
-                url, params=dict(parameters), headers=self._headers(), timeout=self._timeout
-            )
+        def get(session: Any) -> bytes:  # noqa: ANN401 - httpx in one major version, httpx2 in the other
+            return self._body(session, endpoint() + path, parameters, address)
 
-        answer = self._question(get)
-        check_answer(answer, address, token_sent=self.has_token)
+        body = self._question(get)
         try:
-            return msgspec.json.decode(answer.content, type=form)
+            return msgspec.json.decode(body, type=form)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise hub_unreachable("what answers there does not speak the hub's API") from None
+
+    def _body(
+        self,
+        session: Any,  # noqa: ANN401 - see `_ask`
+        url: str,
+        parameters: Mapping[str, str],
+        address: HubAddress | None,
+    ) -> bytes:
+        """Read an answer, at most so much and so long. Raises `TimeoutError` and `ApiError`."""
+        end = time.monotonic() + self._timeout
+        headers, timeout = self._headers(), self._timeout
+        body = bytearray()
+        with session.stream(
+            "GET", url, params=dict(parameters), headers=headers, timeout=timeout
+        ) as answer:
+            check_answer(answer, address, token_sent=self.has_token)
+            for piece in answer.iter_bytes():
+                body += piece
+                if len(body) > _LARGEST_ANSWER:
+                    raise hub_unreachable("its answer is larger than any of the hub's")
+                if time.monotonic() > end:
+                    # Whoever asked is gone: the thread need not listen on.
+                    raise TimeoutError
+        return bytes(body)
 
     def _headers(self) -> dict[str, str]:
         # Not the library's own: those look for a token by themselves and tell more about us.
@@ -190,7 +160,7 @@ class HubClient:
         except TimeoutError:
             raise self._too_slow() from None
 
-    def _question(self, ask: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - see `_ask`
+    def _question(self, ask: Callable[[Any], T]) -> T:
         if is_offline():
             raise hub_unreachable("HF_HUB_OFFLINE forbids to ask it")
         begun = time.monotonic()
@@ -201,7 +171,7 @@ class HubClient:
         except Exception as error:  # noqa: BLE001 - two HTTP libraries, and no route may answer 500
             if time.monotonic() - begun >= self._timeout * 0.9:
                 raise self._too_slow() from None
-            raise hub_unreachable(f"no connection ({type(error).__name__})") from None
+            raise hub_unreachable(f"the connection failed ({type(error).__name__})") from None
 
     def _too_slow(self) -> ApiError:
         return hub_unreachable(f"no answer within {self._timeout:g} seconds")
@@ -210,7 +180,7 @@ class HubClient:
 def _session() -> Any:  # noqa: ANN401 - httpx in one major version, httpx2 in the other
     from huggingface_hub import get_session  # noqa: PLC0415 - heavy
 
-    for name in ("httpx", "httpx2"):
-        # They log every address, and those of the hub's storage are signed for an account.
+    for name in ("httpx", "httpx2", "httpcore", "httpcore2"):
+        # They log addresses and heads, and the hub's storage is addressed by signatures.
         logging.getLogger(name).setLevel(logging.WARNING)
     return get_session()

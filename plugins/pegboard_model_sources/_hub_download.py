@@ -7,13 +7,14 @@ earlier process was cut, nor compares what arrived with the hash that the hub st
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import time
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pegboard_contracts.converters import Report, Reporter
 from pegboard_contracts.errors import ApiError
@@ -21,14 +22,17 @@ from pegboard_contracts.models import Phase
 
 from pegboard_model_sources._hub_access import check_answer, hub_unreachable, seconds_to_wait
 from pegboard_model_sources._hub_address import HubAddress
+from pegboard_model_sources._hub_answers import RepositoryFile
 from pegboard_model_sources._hub_cache import RepositoryCache
-from pegboard_model_sources._hub_client import HubClient, RepositoryFile
+from pegboard_model_sources._hub_client import HubClient
 
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each further try; a try that brought bytes begins anew."""
 
 _LONGEST_PAUSE = 60.0
 _PIECE = 1024 * 1024
+_LOOK_EVERY = 64 * _PIECE
+_RESERVE = 1024 * _PIECE
 _SECONDS_BETWEEN_REPORTS = 0.25
 
 
@@ -117,7 +121,7 @@ class FileDownload:
 
         Another process that fetches the same file is waited for. Raises `AccessDeniedError`
         and `ApiError`: 502 `hub_unreachable`, 502 `download_corrupt` after which nothing of
-        the file is left, 507 `insufficient_disk`.
+        the file is left. Raises `OSError` when the cache cannot be written.
         """
         from filelock import FileLock, Timeout  # noqa: PLC0415 - only who downloads
 
@@ -150,8 +154,7 @@ class FileDownload:
                     progress.add(_size(found))
                     return
                 # A byte was flipped on the disk, or another tool wrote something else.
-                found.resolve().unlink(missing_ok=True)
-                found.unlink(missing_ok=True)
+                self._cache.discard(found)
         self._fetch(progress)
         if not self._is_sound(self._partial, progress):
             raise _corrupt(name)
@@ -193,17 +196,26 @@ class FileDownload:
         url = self._client.file_url(self._address, self._commit, self._file.rfilename)
         with closing(_pieces(self._client, url, first)) as pieces:
             first = self._begin(next(pieces), first, progress)
+            looked = first
             with self._partial.open("ab") as out:
                 out.truncate(first)
                 for piece in pieces:
-                    _write(out, piece)
+                    out.write(piece)
                     first += len(piece)
                     progress.add(len(piece))
                     if size is not None and first > size:
                         raise _corrupt(self._file.rfilename)
+                    if size is None and first - looked >= _LOOK_EVERY:
+                        looked = first
+                        self._leave_room()
                 os.fsync(out.fileno())
         if size is not None and first < size:
             raise _CutError("the file ended early", refusal=_corrupt(self._file.rfilename))
+
+    def _leave_room(self) -> None:
+        """Stop a file of unknown length before it fills the disk. Raises `OSError`."""
+        if self._cache.free_bytes() < _RESERVE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _begin(self, answer: Any, first: int, progress: Progress) -> int:  # noqa: ANN401 - see `_hub_client`
         """Read the answer's head and return from which byte on it brings the file."""
@@ -248,17 +260,6 @@ def _pieces(client: HubClient, url: str, first: int) -> Generator[Any]:
             yield from answer.iter_bytes()  # of any size: a cut loses none
     except Exception as error:  # noqa: BLE001 - two HTTP libraries with errors of their own
         raise _CutError(f"the connection was cut ({type(error).__name__})") from None
-
-
-def _write(out: BinaryIO, piece: bytes) -> None:
-    try:
-        out.write(piece)
-    except OSError as error:
-        message = (
-            f"The download stopped: {error.strerror or 'its folder cannot be written'}. What came "
-            "so far is kept. Make room in the hub's cache and fetch again."
-        )
-        raise ApiError(507, message, code="insufficient_disk") from None
 
 
 def _digest(path: Path, begun: Any, progress: Progress) -> str:  # noqa: ANN401 - hashlib's own type is private

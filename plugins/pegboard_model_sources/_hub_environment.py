@@ -57,4 +57,5 @@ def _sound(token: str) -> str | None:
 
 
 def _path(value: str) -> Path:
-    return Path(os.path.expandvars(value)).expanduser().absolute()
+    # Not `Path.expanduser`, which fails for a user without a home.
+    return Path(os.path.expanduser(os.path.expandvars(value))).absolute()  # noqa: PTH111 - the same

@@ -10,6 +10,8 @@ from typing import Literal
 import msgspec
 from pegboard_contracts.errors import ApiError
 
+from pegboard_model_sources._hub_address import is_file_name
+
 ModelForm = Literal["ir", "gguf", "weights"]
 
 QUANTIZATIONS = (
@@ -77,7 +79,7 @@ def choose_files(names: Iterable[str], file: str | None = None) -> ModelFiles:
 
 def _named(names: list[str], file: str) -> ModelFiles:
     if file not in names or not file.lower().endswith(".gguf"):
-        ours = ", ".join(name for name in names if name.lower().endswith(".gguf"))[:600]
+        ours = ", ".join(n for n in names if n.lower().endswith(".gguf") and is_file_name(n))[:600]
         message = (
             "The repository has no such GGUF file. "
             + (f"It has: {ours}." if ours else "It has no GGUF file at all.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import cast
@@ -16,9 +17,10 @@ from pegboard_contracts.services import Services
 from pegboard_contracts.sources import ModelSource, SourceFacts, model_id_from
 from pydantic import Field
 
-from pegboard_model_sources._hub_address import HubAddress, parse_address
+from pegboard_model_sources._hub_address import HubAddress, check_files, parse_address
+from pegboard_model_sources._hub_answers import Repository
 from pegboard_model_sources._hub_cache import LocalModel, RepositoryCache
-from pegboard_model_sources._hub_client import HubClient, Repository
+from pegboard_model_sources._hub_client import HubClient
 from pegboard_model_sources._hub_download import FileDownload, Progress
 from pegboard_model_sources._hub_environment import cache_folder, environment_token
 from pegboard_model_sources._hub_files import ModelFiles, choose_files
@@ -102,9 +104,8 @@ class Hub(ModelSource):
         repository, files = looked
         downloads = self._downloads(self._client(), parsed, repository, files)
         _check_room(self._cache(parsed), downloads)
-        sizes = [file.bytes for file in repository.siblings if file.rfilename in files.names]
         return SourceFacts(
-            size_bytes=sum(size or 0 for size in sizes) if None not in sizes else None,
+            size_bytes=repository.size_of(files.names),
             license=repository.license,
             gated=bool(repository.gated),
             revision=repository.sha,
@@ -114,7 +115,7 @@ class Hub(ModelSource):
     def fetch(self, address: str, report: Reporter) -> Path:
         """Fetch what is missing of the model's files, check all of them, and return the place.
 
-        Raises `ApiError` as `preflight`, and 502 `download_corrupt`.
+        Raises `ApiError` as `preflight`, 502 `download_corrupt` and 500 `hub_cache_failed`.
         """
         parsed = parse_address(address)
         report(Report(phase=Phase.DOWNLOADING, message="asking the hub for the model's files"))
@@ -124,11 +125,11 @@ class Hub(ModelSource):
         try:
             return self._fetch(parsed, *looked, report)
         except OSError as error:
-            message = (
-                f"The hub's cache cannot be written: {error.strerror or type(error).__name__}. "
-                "Check its folder's owner and room, or choose another with HF_HOME."
-            )
-            raise ApiError(500, message, code="hub_cache_failed") from None
+            found = self._here(parsed)
+            if found is not None and found.commit == looked[0].sha:
+                # A cache that only others may write, and nothing was missing in it.
+                return found.path
+            raise _cache_failed(error) from None
 
     def _fetch(
         self, address: HubAddress, repository: Repository, files: ModelFiles, report: Reporter
@@ -138,9 +139,7 @@ class Hub(ModelSource):
         _check_room(cache, downloads)
         sizes = {file.rfilename: file.bytes for file in repository.siblings}
         cache.expect(repository.sha, sizes)
-        wanted = [sizes[name] for name in files.names]
-        total = sum(size or 0 for size in wanted) if None not in wanted else None
-        progress = Progress(total, report)
+        progress = Progress(repository.size_of(files.names), report)
         for download in downloads:
             download.run(progress)
         cache.name_revision(address.revision, repository.sha)
@@ -181,6 +180,7 @@ class Hub(ModelSource):
         def look() -> tuple[Repository, ModelFiles]:
             repository = client.repository(address)
             files = choose_files((file.rfilename for file in repository.siblings), address.file)
+            check_files([file.rfilename for file in repository.only(files.names)])
             if repository.gated:
                 client.check_file(address, repository.sha, files.names[0])
             return repository, files
@@ -194,9 +194,23 @@ class Hub(ModelSource):
         cache = self._cache(address)
         return [
             FileDownload(client, cache, address, repository.sha, file)
-            for file in repository.siblings
-            if file.rfilename in files.names
+            for file in repository.only(files.names)
         ]
+
+
+def _cache_failed(error: OSError) -> ApiError:
+    reason = error.strerror or type(error).__name__
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        message = (
+            f"The download stopped: {reason}. What came so far is kept. Make room on the disk of "
+            "the hub's cache, then fetch again."
+        )
+        return ApiError(507, message, param="source_model", code="insufficient_disk")
+    message = (
+        f"The hub's cache cannot be written: {reason}. Check its folder's owner, or choose "
+        "another with HF_HOME."
+    )
+    return ApiError(500, message, code="hub_cache_failed")
 
 
 def _check_room(cache: RepositoryCache, downloads: list[FileDownload]) -> None:

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from pegboard_contracts.converters import Report
+from pegboard_contracts.errors import ApiError
 from pegboard_contracts.hub import ModelHub
 from pegboard_contracts.server import ServerInfo
 from pegboard_contracts.services import Services
+from pegboard_model_sources import _hub_download
 from pegboard_model_sources.hub import Hub
 
-from tests.sources.hub_server import HubServer, running_hub
+from tests.sources.hub_server import LLAMA, HubModel, HubServer, running_hub
 
 MakeHub = Callable[..., tuple[Hub, ModelHub]]
 
@@ -69,3 +71,28 @@ def source(make_hub: MakeHub) -> Hub:
 @pytest.fixture
 def reports() -> list[Report]:
     return []
+
+
+@pytest.fixture
+def llama(server: HubServer) -> HubModel:
+    model = HubModel(dict(LLAMA), large={"model.safetensors"}, card={"license": "mit"})
+    server.models["owner/llama"] = model
+    return model
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_hub_download, "PAUSES", (0.01, 0.01, 0.01))
+
+
+def refused(source: Hub, address: str, *, fetch: bool = True) -> ApiError:
+    def ask() -> object:
+        return source.fetch(address, lambda _: None) if fetch else source.preflight(address)
+
+    with pytest.raises(ApiError) as caught:
+        ask()
+    return caught.value
+
+
+def blob_files(home: Path) -> list[Path]:
+    return [path for path in (home / "hub").rglob("blobs/*") if path.is_file()]

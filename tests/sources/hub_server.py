@@ -11,8 +11,8 @@ import json
 import re
 import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 TOKEN = "hf_" + "Secret0123456789"
 STRANGER = "hf_" + "Stranger987654321"
+SIGNATURE = "Signed4711ForOneAccount"
 
 _MODEL = re.compile(r"/api/models/([^/]+/[^/]+?)(?:/(revision|tree)/([^/?]+))?")
 _FILE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
@@ -69,6 +70,7 @@ class Seen:
     path: str
     headers: dict[str, str]
     port: int
+    at: float = field(default_factory=time.monotonic)
 
 
 class HubServer:
@@ -83,6 +85,9 @@ class HubServer:
         # drops) and of `statuses`; the others hold until they are taken back.
         self.cuts: dict[str, list[int]] = {}
         self.statuses: list[int] = []
+        self.retry_after = "0"
+        # Answers a request in place of everything below, when it returns true.
+        self.takeover: Callable[[BaseHTTPRequestHandler], bool] | None = None
         self.api_status: int | None = None
         self.api_body: bytes | None = None
         self.silence = 0.0
@@ -108,7 +113,13 @@ class HubServer:
         return int(self._servers[1].server_address[1])
 
     def file_requests(self, name: str) -> list[Seen]:
-        return [s for s in self.seen if s.method == "GET" and s.path.endswith(f"/{name}")]
+        return [
+            s for s in self.seen if s.method == "GET" and urlsplit(s.path).path.endswith(f"/{name}")
+        ]
+
+    def stored_requests(self, name: str) -> list[Seen]:
+        """Return the requests for a file's bytes, which do not come to the hub itself."""
+        return [s for s in self.file_requests(name) if s.port != self.port]
 
     def close(self) -> None:
         self.speak.set()
@@ -144,6 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         hub.seen.append(Seen(self.command, self.path, headers, port))
         path = urlsplit(self.path).path
+        if hub.takeover is not None and hub.takeover(self):
+            return
         if path.startswith("/api/"):
             self._api(path)
         elif match := _FILE.fullmatch(path):
@@ -244,14 +257,14 @@ class _Handler(BaseHTTPRequestHandler):
         }
         if port == hub.port and file in model.large:
             linked = {
-                "Location": f"http://127.0.0.1:{hub.storage_port}{self.path}",
+                "Location": f"http://127.0.0.1:{hub.storage_port}{self.path}?Signature={SIGNATURE}",
                 "X-Linked-Size": str(len(content)),
                 "X-Linked-ETag": f'"{model.etag(file)}"',
             }
             self._answer(302, b"", head | linked)
             return
         if self.command == "GET" and hub.statuses:
-            self._answer(hub.statuses.pop(0), b"", {"Retry-After": "0"})
+            self._answer(hub.statuses.pop(0), b"", {"Retry-After": hub.retry_after})
             return
         self._content(file, content, head)
 
@@ -304,6 +317,16 @@ def running_hub() -> Generator[HubServer]:
         server.close()
 
 
+def raw_answer(handler: BaseHTTPRequestHandler, head: str, body: bytes = b"") -> bool:
+    """Send an answer as it is, right or wrong; true, as a takeover is."""
+    lines = head.strip().replace("\n", "\r\n")
+    handler.close_connection = True
+    with suppress(OSError):  # the other side went away
+        handler.wfile.write(f"HTTP/1.1 {lines}\r\nConnection: close\r\n\r\n".encode() + body)
+        handler.wfile.flush()
+    return True
+
+
 def safetensors(size: int, seed: int = 0) -> bytes:
     """Make a file of the form with one tensor of `size` bytes that no other seed gives."""
     header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
@@ -317,3 +340,16 @@ def wait_until(condition: Any, seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < end, "the condition did not come"
         time.sleep(0.01)
+
+
+MIB = 1024 * 1024
+WEIGHTS = safetensors(3 * MIB)
+LLAMA = {
+    "config.json": b'{"model_type": "llama"}',
+    "tokenizer.json": b'{"version": "1.0"}',
+    "model.safetensors": WEIGHTS,
+    "pytorch_model.bin": b"the same weights again",
+    "onnx/model.onnx": b"and again",
+    "README.md": b"# A model",
+    "LICENSE": b"Do what you like.",
+}

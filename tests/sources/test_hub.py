@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,52 +14,21 @@ from pegboard_contracts.errors import ApiError
 from pegboard_contracts.models import Phase
 from pegboard_contracts.sources import ModelSource
 from pegboard_contracts.testing.sources import SourceLaws
-from pegboard_model_sources import _hub_download
 from pegboard_model_sources.hub import Hub
 
-from tests.sources.conftest import MakeHub
+from tests.sources.conftest import MakeHub, blob_files, refused
 from tests.sources.hub_server import (
+    LLAMA,
+    MIB,
     STRANGER,
     TOKEN,
+    WEIGHTS,
     HubModel,
     HubServer,
     running_hub,
     safetensors,
     wait_until,
 )
-
-MIB = 1024 * 1024
-WEIGHTS = safetensors(3 * MIB)
-LLAMA = {
-    "config.json": b'{"model_type": "llama"}',
-    "tokenizer.json": b'{"version": "1.0"}',
-    "model.safetensors": WEIGHTS,
-    "pytorch_model.bin": b"the same weights again",
-    "onnx/model.onnx": b"and again",
-    "README.md": b"# A model",
-    "LICENSE": b"Do what you like.",
-}
-
-
-@pytest.fixture
-def llama(server: HubServer) -> HubModel:
-    model = HubModel(dict(LLAMA), large={"model.safetensors"}, card={"license": "mit"})
-    server.models["owner/llama"] = model
-    return model
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_hub_download, "PAUSES", (0.01, 0.01, 0.01))
-
-
-def refused(source: Hub, address: str, *, fetch: bool = True) -> ApiError:
-    def ask() -> object:
-        return source.fetch(address, lambda _: None) if fetch else source.preflight(address)
-
-    with pytest.raises(ApiError) as caught:
-        ask()
-    return caught.value
 
 
 def their_download(repository: str, **options: Any) -> str:
@@ -68,10 +37,6 @@ def their_download(repository: str, **options: Any) -> str:
 
     download: Any = getattr(huggingface_hub, "snapshot_download")  # noqa: B009 - half typed
     return str(download(repository, **options))
-
-
-def blob_files(home: Path) -> list[Path]:
-    return [path for path in (home / "hub").rglob("blobs/*") if path.is_file()]
 
 
 class TestLaws(SourceLaws):
@@ -198,7 +163,7 @@ def test_a_download_goes_on_where_the_line_was_cut(
     server.cuts = {"model.safetensors": [MIB + 1, 100]}
     folder = source.fetch("owner/llama", reports.append)
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
-    stored = [s for s in server.file_requests("model.safetensors") if s.port != server.port]
+    stored = server.stored_requests("model.safetensors")
     assert [s.headers.get("range") for s in stored] == [
         None,
         f"bytes={MIB + 1}-",
@@ -359,8 +324,7 @@ def test_two_fetches_at_once_fetch_once(server: HubServer, llama: HubModel, sour
         thread.join()
     assert len(places) == 2
     assert places[0] == places[1]
-    stored = [s for s in server.file_requests("model.safetensors") if s.port != server.port]
-    assert len(stored) == 1
+    assert len(server.stored_requests("model.safetensors")) == 1
 
 
 @pytest.mark.parametrize(
@@ -432,7 +396,7 @@ def test_facts_are_known_before_the_download(
 def test_a_full_disk_is_told_before_the_first_byte(
     server: HubServer, llama: HubModel, source: Hub
 ) -> None:
-    huge = 1 << 60
+    huge = 1 << 50
     llama.stated_sizes = {"model.safetensors": huge}
     for fetch in (False, True):
         error = refused(source, "owner/llama", fetch=fetch)
@@ -512,12 +476,11 @@ def test_a_new_commit_is_fetched_beside_the_old_one(
     assert after != before
     assert source.resolve("owner/llama") == after
     assert source.resolve(f"owner/llama@{first}") == before
-    stored = [s for s in server.file_requests("model.safetensors") if s.port != server.port]
-    assert len(stored) == 1
+    assert len(server.stored_requests("model.safetensors")) == 1
 
 
 def test_systems_without_links_get_the_files(
-    llama: HubModel, source: Hub, monkeypatch: pytest.MonkeyPatch
+    server: HubServer, llama: HubModel, source: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError("no links here")
@@ -530,6 +493,14 @@ def test_systems_without_links_get_the_files(
     (folder / "config.json").unlink()
     assert source.fetch("owner/llama", lambda _: None) == folder
     assert (folder / "config.json").stat().st_nlink == 1
+    shutil.rmtree(folder.parents[1])
+    asked = len(server.stored_requests("model.safetensors"))
+    for _ in range(2):
+        assert source.fetch("owner/llama", lambda _: None) == folder
+        assert (folder / "model.safetensors").read_bytes() == WEIGHTS
+    # Once, and not two copies of it on the disk.
+    assert len(server.stored_requests("model.safetensors")) == asked + 1
+    assert not list((folder.parents[1] / "blobs").iterdir())
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"])
@@ -541,13 +512,12 @@ def test_the_cache_is_where_the_environment_says(
     assert source.fetch("owner/llama", lambda _: None).is_relative_to(tmp_path / "elsewhere")
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs a folder that refuses")
 def test_a_cache_that_cannot_be_written_is_told(
     llama: HubModel, source: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del llama
-    (tmp_path / "closed").mkdir(mode=0o500)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "closed"))
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "file" / "cache"))
     error = refused(source, "owner/llama")
     assert error.code == "hub_cache_failed"
     assert str(tmp_path) not in error.message

@@ -345,7 +345,8 @@ def test_a_search_finds_the_most_downloaded_first(server: HubServer, make_hub: M
             ("e/tiny-eyes", "image-text-to-text"),
         ]
     ):
-        server.models[name] = HubModel({}, downloads=number, pipeline_tag=task, tags=tags)
+        more = ["safetensors", *tags]
+        server.models[name] = HubModel({}, downloads=number, pipeline_tag=task, tags=more)
     _, service = make_hub()
     hits = run(service.search("tiny", task="text-generation"))
     assert [hit.id for hit in hits] == ["b/tiny.two", "a/tiny-one"]
