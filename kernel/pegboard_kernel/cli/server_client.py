@@ -12,16 +12,20 @@ from pegboard_kernel.settings import Settings
 
 
 class ServerError(Exception):
-    """Say in one line why the server gave no answer; `status` is 0 when it was not reached."""
+    """Say in one line why the server gave no answer.
 
-    def __init__(self, message: str, status: int = 0) -> None:
-        """Keep both."""
+    `status` is 0 when it was not reached; `code` is the error's word in the envelope.
+    """
+
+    def __init__(self, message: str, status: int = 0, code: str | None = None) -> None:
+        """Keep the three."""
         super().__init__(message)
         self.status = status
+        self.code = code
 
 
 class ServerClient:
-    """Talk to the server at a URL, one connection a call."""
+    """Talk to the server at a URL, one connection a call. Any thread."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
         """Keep the address; nothing is sent yet. A path such as `/v1` is dropped."""
@@ -36,13 +40,19 @@ class ServerClient:
 
     def get(self, path: str, *, timeout: float = 5.0) -> dict[str, Any]:
         """Return the JSON object behind a path; raises `ServerError`."""
-        response = self._send("GET", path, None, timeout)
-        return cast("dict[str, Any]", json.loads(response.read()))
+        return cast("dict[str, Any]", self._json("GET", path, None, timeout))
+
+    def get_list(self, path: str, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """Return the JSON list behind a path; raises `ServerError`."""
+        return cast("list[dict[str, Any]]", self._json("GET", path, None, timeout))
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Post `body` and return the JSON object that answers; raises `ServerError`."""
-        response = self._send("POST", path, json.dumps(body), timeout=None)
-        return cast("dict[str, Any]", json.loads(response.read()))
+        return cast("dict[str, Any]", self._json("POST", path, json.dumps(body), None))
+
+    def delete(self, path: str) -> dict[str, Any]:
+        """Delete what is behind a path and return the JSON object that answers, as `post`."""
+        return cast("dict[str, Any]", self._json("DELETE", path, None, None))
 
     def is_there(self) -> bool:
         """Tell whether a Pegboard server answers here, with or without our key."""
@@ -50,24 +60,44 @@ class ServerClient:
             return self.get("/health/live", timeout=1.0).get("status") == "ok"
         except ServerError as error:
             return error.status in (401, 403)
-        except ValueError:
-            return False
 
     def stream(self, path: str, body: dict[str, Any]) -> Generator[dict[str, Any]]:
         """Post `body` and yield each event's JSON; raises `ServerError`, also in mid-stream."""
-        response = self._send("POST", path, json.dumps(body), timeout=None)
+        yield from self._events("POST", path, json.dumps(body), None)
+
+    def follow(self, path: str, *, silence: float) -> Generator[dict[str, Any]]:
+        """Yield the JSON of each event behind a path until the server ends it.
+
+        Raises `ServerError` as `stream`, and when nothing comes for `silence` seconds.
+        """
+        yield from self._events("GET", path, None, silence)
+
+    def _events(
+        self, method: str, path: str, body: str | None, timeout: float | None
+    ) -> Generator[dict[str, Any]]:
+        response = self._send(method, path, body, timeout)
         try:
             for line in response:
                 if not line.startswith(b"data: ") or line == b"data: [DONE]\n":
                     continue
                 event = json.loads(line.removeprefix(b"data: "))
                 if "error" in event:
-                    raise ServerError(event["error"]["message"], 500)
+                    raise ServerError(event["error"]["message"], 500, event["error"].get("code"))
                 yield event
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"the server at {self.url} broke off: {error}") from None
         finally:
             response.close()
+
+    def _json(self, method: str, path: str, body: str | None, timeout: float | None) -> object:
+        response = self._send(method, path, body, timeout)
+        try:
+            return json.loads(response.read())
+        except ValueError:
+            message = f"what answers at {self.url} is no Pegboard server"
+            raise ServerError(message, response.status) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerError(f"the server at {self.url} broke off: {error}") from None
 
     def _send(
         self, method: str, path: str, body: str | None, timeout: float | None
@@ -80,15 +110,17 @@ class ServerClient:
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"no server answers at {self.url}: {error}") from None
         if response.status >= 400:
-            raise ServerError(_message(response), response.status)
+            raise _refusal(response)
         return response
 
 
-def _message(response: http.client.HTTPResponse) -> str:
+def _refusal(response: http.client.HTTPResponse) -> ServerError:
     try:
-        return str(json.loads(response.read())["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"the server answered {response.status} {response.reason}"
+        error = json.loads(response.read())["error"]
+        return ServerError(str(error["message"]), response.status, error.get("code"))
+    except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
+        message = f"the server answered {response.status} {response.reason}"
+        return ServerError(message, response.status)
 
 
 def client_for(settings: Settings, url: str | None = None) -> ServerClient:
