@@ -46,7 +46,7 @@ class Entries:
         try:
             check_id(registration.id)
         except ValueError as error:
-            raise invalid_request(f"{error}.", param="id", code="invalid_model_id") from None
+            raise invalid_request(f"{error}.", param="model_id", code="invalid_model_id") from None
         async with self._adding:
             entry = self._entry(registration)
             if (known := self._directory.clashing(entry)) is not None:
@@ -58,13 +58,14 @@ class Entries:
             return self._directory.register(entry, found), True
 
     def _entry(self, wanted: Registration) -> ModelEntry:
+        device = wanted.recommended_device
         return ModelEntry(
             id=wanted.id,
             source_model=wanted.source_model,
             name=wanted.name,
             backend=wanted.backend,
             weight_format=wanted.weight_format,
-            recommended_device=wanted.recommended_device or self._settings.default_device,
+            recommended_device=self._settings.default_device if device is None else device,
             max_context_len=wanted.max_context_len,
             max_output_tokens=wanted.max_output_tokens,
             description=wanted.description,
@@ -137,4 +138,4 @@ def _check_same(known: ModelRecord, wanted: ModelEntry, registration: Registrati
             f"The name '{wanted.id}' belongs to another model already, which differs in: "
             f"{', '.join(sorted(differing))}. Choose another id, or remove that model first."
         )
-        raise ApiError(409, message, param="id", code="model_exists")
+        raise ApiError(409, message, param="model_id", code="model_exists")
