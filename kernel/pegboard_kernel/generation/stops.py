@@ -29,8 +29,9 @@ class StopFinder:
     counts, of those the one that begins first. Source: decision 41.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        """Watch for `stops`; empty ones are ignored."""
+    def __init__(self, stops: Sequence[str], *, shown: Collection[str] = ()) -> None:
+        """Watch for `stops`; empty ones are ignored. Those in `shown` are let through too."""
+        self._shown = frozenset(shown)
         self._stops = [stop for stop in stops if stop]
         self._held = ""
         self.found: str | None = None
@@ -44,7 +45,7 @@ class StopFinder:
         hits = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if hits:
             _, at, self.found = min(hits)
-            return text[:at]
+            return text[: at + len(self.found)] if self.found in self._shown else text[:at]
         cut = len(text) - held_back(text, self._stops)
         self._held = text[cut:]
         return text[:cut]
