@@ -186,3 +186,29 @@ def test_c38_a_server_that_stops_ends_the_stream_well() -> None:
     assert bodies[0] == b"data: 1\n\n"
     assert b'"server_stopping"' in bodies[1]
     assert bodies[2:] == [DONE]
+
+
+class StuckClient(Client):
+    """Take the headers, then nothing, like a reader whose window is full."""
+
+    async def send(self, message: Message) -> None:
+        if self.sent:
+            await asyncio.Event().wait()
+        await super().send(message)
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["in silence", "with an event"])
+def test_a_client_that_takes_nothing_is_cut_off(silent: bool) -> None:
+    async def run() -> tuple[Client, Source]:
+        client = StuckClient()
+        source = Source(asyncio.Event()) if silent else Source(sse_data(b"1"))
+        one = EventStream(
+            source.events(), on_error=told, keepalive_interval=0.01, done=b"", patience=0.05
+        )
+        async with asyncio.timeout(10):
+            await one({"type": "http"}, client.receive, client.send)
+        return client, source
+
+    client, source = asyncio.run(run())
+    assert source.closed
+    assert not client.bodies
