@@ -83,20 +83,21 @@ class CallSyntax(msgspec.Struct, frozen=True, kw_only=True):
         return self.begin.partition("{name}")[0]
 
 
-def free_text(*markers: str) -> str:
+def free_text(*markers: str, without: str = "") -> str:
     """Return the expression of text that does not hold the beginning of a marker.
 
     The markers begin with the same character. So many characters as tell each apart are
     excluded (`</par` of `</parameter>`), with some rare text beside it (`<` before another
-    `<`).
+    `<`), and the characters of `without`.
     """
     first = markers[0][0]
     excluded = {marker[:_PREFIX] for marker in markers}
     begun = sorted({text[:size] for text in excluded for size in range(1, len(text))})
-    forms = [f"[^{first}]"]
+    barred = literal(without)[1:-1]
+    forms = [f"[^{first}{barred}]"]
     for text in begun:
         nexts = {other[len(text)] for other in excluded if other.startswith(text)}
-        forms.append(f"{literal(text)} [^{''.join(sorted({first, *nexts}))}]")
+        forms.append(f"{literal(text)} [^{''.join(sorted({first, *nexts}))}{barred}]")
     return "(" + " | ".join(forms) + ")*"
 
 
@@ -136,7 +137,7 @@ def guaranteed_calls(
     if not offered or choice.mode == "none" or not (strict or choice.mode == "required"):
         return None
     if choice.mode == "required":
-        return _forced(syntax, offered, most=MOST_CALLS if parallel and not _named(choice) else 1)
+        return _forced(syntax, offered, most=_most(choice) if parallel else 1)
     if syntax.free_answer is not None:
         builder = GrammarBuilder()
         answer = syntax.free_answer(builder, _call(syntax, builder, offered), parallel)
@@ -150,8 +151,10 @@ def guaranteed_calls(
     return _triggered(syntax, offered, parallel=parallel)
 
 
-def _named(choice: ToolChoice) -> bool:
-    return len(choice.names) == 1
+def _most(choice: ToolChoice) -> int:
+    if len(choice.names) == 1:
+        return 1
+    return MOST_CALLS if choice.most_calls is None else max(1, min(MOST_CALLS, choice.most_calls))
 
 
 def _forced(syntax: CallSyntax, tools: Sequence[Tool], *, most: int) -> Constraint:

@@ -67,10 +67,12 @@ class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Say whether calls are made: `names`, when not empty, limits to those tools.
 
     A named tool is `required` with one name; `allowed_tools` is its mode with its names.
+    `most_calls` is how many calls a forced answer has room for, where that is known.
     """
 
     mode: Literal["auto", "none", "required"] = "auto"
     names: tuple[str, ...] = ()
+    most_calls: int | None = None
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):

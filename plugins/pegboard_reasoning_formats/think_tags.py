@@ -11,6 +11,10 @@ already; the answer then starts inside it. A block that is never closed is reaso
 end. Blank text just inside a block, and between a block and the answer's first word, belongs
 to the markup.
 
+A call inside a block is a rehearsal and stays reasoning, but for one case: where a block is
+never closed, the complete calls (`<tool_call>` to `</tool_call>`) that the answer ends with
+are meant, and are given to the reader of calls. `calls_in_open_blocks` switches that off.
+
 A marker is none where it is quoted: right after a quotation mark or a backtick, and inside
 a tool call (`<tool_call>` to `</tool_call>`, `[TOOL_CALLS]` to the end). A closing tag
 without an opening one vanishes; the text before it has been sent as text.
@@ -20,12 +24,25 @@ from __future__ import annotations
 
 from pegboard_contracts.events import ReasoningDelta
 from pegboard_contracts.formats import ReasoningFormat, ReasoningReader
+from pegboard_contracts.plugin import PluginSettings
 from pegboard_contracts.scanning import Markers, SequentialReader, Wait
+from pydantic import Field
 
 _OPENING = "<think>"
 _CLOSING = "</think>"
-_CALLS = {"<tool_call>": "</tool_call>", "[TOOL_CALLS]": None}
+_CALL, _CALL_END = "<tool_call>", "</tool_call>"
+_CALLS = {_CALL: _CALL_END, "[TOOL_CALLS]": None}
 _QUOTES = frozenset("\"'`")
+
+
+class Settings(PluginSettings):
+    """Configure what counts as reasoning."""
+
+    calls_in_open_blocks: bool = Field(
+        default=True,
+        description="Make the complete calls that an answer ends with, though its block of"
+        " reasoning was never closed.",
+    )
 
 
 class ThinkTags(ReasoningFormat):
@@ -34,6 +51,8 @@ class ThinkTags(ReasoningFormat):
     summary = "Reasoning in <think> tags (Qwen, DeepSeek and many others)"
     kept_tokens = (_OPENING, _CLOSING)
     closing_marker = "\n</think>\n\n"
+    Settings = Settings
+    settings = Settings()
 
     def matches_template(self, template: str) -> bool:
         """Tell a template that writes or strips the tags."""
@@ -45,20 +64,25 @@ class ThinkTags(ReasoningFormat):
 
     def reader(self, *, opened: bool) -> ReasoningReader:
         """Make the reader of one answer."""
-        return _Reader(opened=opened)
+        told = self.settings
+        meant = isinstance(told, Settings) and told.calls_in_open_blocks
+        return _Reader(opened=opened, last_calls=meant)
 
 
 class _Reader(SequentialReader):
     _inner = Markers(_OPENING, _CLOSING)
+    _inner_or_call = Markers(_OPENING, _CLOSING, _CALL)
+    _call_end = Markers(_CALL_END, _CLOSING)
     _outer = Markers(_OPENING, _CLOSING, *_CALLS)
 
-    def __init__(self, *, opened: bool) -> None:
+    def __init__(self, *, opened: bool, last_calls: bool) -> None:
         super().__init__()
         self.inside = opened
+        self._inside_markers = self._inner_or_call if last_calls else self._inner
         self._any_block = opened
         self._blank: list[str] = []
-        self._begun = False
-        self._last = ""
+        self._begun: bool = False
+        self._last: str = ""
 
     def program(self) -> Wait[None]:
         quoted = False
@@ -81,13 +105,34 @@ class _Reader(SequentialReader):
     def _block(self) -> Wait[None]:
         spoken, self._begun, self._blank = self._begun, False, []
         self._any_block = True
-        while (marker := (yield from self.until(self._inner, self._think))) == _OPENING:
-            pass
+        while marker := (yield from self.until(self._inside_markers, self._think)):
+            if marker == _CALL:
+                calls, marker = yield from self._last_calls()
+                if calls:
+                    self.inside = False
+                    self._begun, self._blank, self._last = spoken, [], ""
+                    self._speak(calls)
+                    return
+            if marker in ("", _CLOSING):
+                break
         if marker:
             self.inside = False
         elif self._begun and (tail := "".join(self._blank)):
             self.emit(ReasoningDelta(tail))
         self._begun, self._blank, self._last = spoken, [], ""
+
+    def _last_calls(self) -> Wait[tuple[str, str]]:
+        """Return the calls that the answer ends with, or what ended them: then they are thought."""
+        calls = [_CALL]
+        while (ended := (yield from self.until(self._call_end, calls.append))) == _CALL_END:
+            calls += (_CALL_END, (yield from self.blank()))
+            if not (yield from self.more()):
+                return "".join(calls), ""
+            if not (yield from self.accept(_CALL)):
+                break
+            calls.append(_CALL)
+        self._think("".join(calls))
+        return "", ended
 
     def _call(self, opening: str) -> Wait[None]:
         self._speak(opening)

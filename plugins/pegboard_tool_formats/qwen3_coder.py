@@ -50,7 +50,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 def _member(name: str, value: str) -> str:
-    opening, closing = f"{_PARAMETER}{name}>\n", f"\n{_PARAMETER_END}\n"
+    opening, closing = f"{_PARAMETER}{name}>\n", f"{_PARAMETER_END}\n"
     return f"{literal(opening)} {value} {literal(closing)}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from pegboard_contracts.conversation import Tool
 from pegboard_contracts.testing.formats import (
     ReasoningFormatLaws,
@@ -73,6 +74,34 @@ def test_c18_a_rehearsed_call_is_reasoning() -> None:
 def test_c18_markup_inside_an_argument_is_an_argument() -> None:
     call = '<tool_call>{"name":"put","arguments":{"t":"<think>x</think>"}}</tool_call>'
     assert _answer(f"<think>a</think>{call}") == ("a", "", [("put", {"t": "<think>x</think>"})])
+
+
+REAL = '<tool_call>{"name":"ls","arguments":{"p":"."}}</tool_call>'
+
+
+def _opened(text: str, **settings: bool) -> tuple[str, str, list[str]]:
+    made = ThinkTags()
+    made.configure(ThinkTags.Settings(**settings))
+    reasoned = read(made.reader(opened=True), list(text))
+    called = read(Hermes().reader([Tool(name="ls")], counted_ids()), [text_of(reasoned)])
+    return reasoning_of(reasoned), text_of(called), [call.arguments for call in calls_of(called)]
+
+
+@pytest.mark.parametrize("calls", [REAL, f"{REAL}\n{REAL}\n"], ids=["one", "two"])
+def test_c18_calls_at_the_end_of_an_open_block_are_meant(calls: str) -> None:
+    assert _opened(f"need it {calls}") == ("need it", "", ['{"p":"."}'] * calls.count(REAL))
+    assert _opened(f"need it {calls}", calls_in_open_blocks=False)[2] == []
+
+
+def test_c18_a_call_that_thinking_goes_on_behind_is_a_rehearsal() -> None:
+    assert _opened(f"a {REAL} b") == (f"a {REAL} b", "", [])
+    assert _opened(f"a {REAL} b {REAL}") == (f"a {REAL} b", "", ['{"p":"."}'])
+    assert _opened("need <tool_call>{half") == ("need <tool_call>{half", "", [])
+
+
+def test_c18_a_block_that_names_the_tag_is_closed_by_its_own() -> None:
+    assert _opened("a <tool_call> tag</think>\n\nDone.") == ("a <tool_call> tag", "Done.", [])
+    assert _opened(f"a {REAL}</think>{REAL}") == (f"a {REAL}", "", ['{"p":"."}'])
 
 
 def test_c30_what_was_held_back_goes_through_the_reader() -> None:

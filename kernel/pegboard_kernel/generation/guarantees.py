@@ -23,6 +23,8 @@ from pegboard_kernel.engines.remembered import Remembered
 T = TypeVar("T")
 
 _REMEMBERED = 256
+_TOKENS_PER_CALL = 256
+_FEWEST_CALLS = 2
 _CALL = ToolChoice(mode="required")
 
 
@@ -74,7 +76,7 @@ class Guarantees:
         Raises `ApiError` 400 for what is malformed, cannot be guaranteed or is too slow,
         501 for an engine without grammars.
         """
-        wanted, choice = request.output_format, request.tool_choice
+        wanted, choice = request.output_format, _with_room(request)
         parallel = request.parallel_tool_calls
         calls = await self._call_constraint(tool_format, tools, choice, parallel=parallel)
         if wanted is None:
@@ -121,12 +123,25 @@ class Guarantees:
         if tool_format is None:
             raise not_supported("tool_choice")
         described = [(tool.name, tool.parameters, tool.strict) for tool in tools]
-        key = _dumped((tool_format.name, choice.mode, choice.names, parallel, described), "tools")
+        chosen = (choice.mode, choice.names, choice.most_calls, parallel)
+        key = _dumped((tool_format.name, chosen, described), "tools")
 
         async def make() -> Constraint | None:
             return await asyncio.to_thread(tool_format.constraint, tools, choice, parallel=parallel)
 
         return await _placed(self._calls.get(key, make), "tools")
+
+
+def _with_room(request: GenerationRequest) -> ToolChoice:
+    """Return the tool choice, with as many calls as a short answer has room for.
+
+    Small models go on calling until they are cut off, and a call that is cut is worth nothing.
+    """
+    limit = request.max_output_tokens
+    if limit is None:
+        return request.tool_choice
+    most = max(_FEWEST_CALLS, limit // _TOKENS_PER_CALL)
+    return msgspec.structs.replace(request.tool_choice, most_calls=most)
 
 
 def json_text(wanted: OutputFormat) -> str:
