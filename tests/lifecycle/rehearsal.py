@@ -40,6 +40,7 @@ class Rehearsed:
         on_report: Any,
     ) -> None:
         self.operation_id = operation_id
+        self.model = entry.id
         self.fields: dict[str, Any] = {"path": f"models/{entry.id}", "weight_format": "int8"}
         for name in ("group_size", "ratio", "sym"):
             self.fields[name] = getattr(options, name)

@@ -207,7 +207,7 @@ def test_edge_84_of_two_changes_one_wins(tmp_path: Path, loaded: bool) -> None:
 
 
 def test_edge_85_answers_under_way_finish_on_the_old_engine(tmp_path: Path) -> None:
-    rules = [{"match": "long", "pieces": ["x "], "repeat": 60, "delay_ms": 20}]
+    rules = [{"match": "long", "pieces": ["x "], "repeat": 120, "delay_ms": 40}]
 
     async def scenario() -> None:
         async with house(tmp_path, {"one": SCRIPT | {"rules": rules}}, entries=ENTRY) as home:
@@ -221,7 +221,7 @@ def test_edge_85_answers_under_way_finish_on_the_old_engine(tmp_path: Path) -> N
             assert len(children()) == 4
             assert (await home.ask("hello")).text == "hello"
             for heard in await asyncio.gather(*streams):
-                assert heard.text == "x " * 60
+                assert heard.text == "x " * 120
             await until(lambda: len(children()) == 2)
 
     asyncio.run(scenario())

@@ -137,6 +137,29 @@ def test_edge_62_a_cancel_behind_the_end_changes_nothing(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("end", ["cancel", "error"])
+def test_edge_63_the_model_of_before_outlives_a_conversion_without_end(
+    tmp_path: Path, end: str
+) -> None:
+    async def scenario() -> None:
+        rehearsal = Rehearsal()
+        async with house(tmp_path, prepare=rehearsal) as home:
+            entry, before = home.catalogued(), home.view()
+            one = await begun(home, rehearsal)
+            report(one, Phase.CONVERTING)
+            if end == "cancel":
+                await home.lifecycle.cancel("one", home.operation())
+            else:
+                one.end.set_exception(ApiError(507, "The disk is full.", code="disk_full"))
+                await home.lifecycle.settled("one")
+            assert one.cleaned
+            assert (home.catalogued(), home.view().entry) == (entry, before.entry)
+            assert (await home.loaded()).state is ModelState.LOADED
+            assert (await home.ask("hello")).text == "hello"
+
+    asyncio.run(scenario())
+
+
 def test_edge_64_a_load_waits_for_the_conversion_and_comes_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         rehearsal = Rehearsal()
@@ -223,7 +246,7 @@ def test_a_load_behind_a_conversion_that_finds_no_room_says_so(tmp_path: Path) -
     asyncio.run(scenario())
 
 
-def test_requests_for_a_model_that_is_prepared_are_told_so(tmp_path: Path) -> None:
+def test_edge_67_what_is_prepared_is_neither_asked_nor_deleted(tmp_path: Path) -> None:
     async def scenario() -> None:
         rehearsal = Rehearsal()
         async with house(tmp_path, prepare=rehearsal, autoload=True) as home:

@@ -114,7 +114,7 @@ def test_of_two_registrations_one_adds(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_loaded_is_not_deleted(tmp_path: Path) -> None:
+def test_edge_67_what_is_loaded_is_not_deleted(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with house(tmp_path) as home:
             await home.loaded()

@@ -6,7 +6,9 @@ import asyncio
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from pegboard_contracts.errors import ApiError
+from pegboard_contracts.lifecycle import ConversionOptions
 from pegboard_contracts.models import ModelState, Phase
 
 from tests.kernel.runtime import request, until
@@ -84,6 +86,65 @@ def test_edge_60_a_failed_switch_keeps_the_engine_and_says_why(tmp_path: Path) -
             view = await home.loaded(device="GPU")
             assert (view.device, view.switch_error) == ("GPU", None)
             await until(lambda: len(children()) == 2)
+
+    asyncio.run(scenario())
+
+
+def test_a_load_that_never_ends_is_given_up(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        slow = {"one": {"load_delay_ms": SLOW_MS}}
+        async with house(tmp_path, slow, load_timeout=1.0) as home:
+            await home.load()
+            view = await home.lifecycle.settled("one")
+            assert (view.state, view.can_load) == (ModelState.ERROR, True)
+            assert "within 1 s" in str(view.error)
+            assert not children()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_a_switch_that_never_ends_is_given_up(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path, load_timeout=20.0) as home:
+            await home.loaded(device="CPU")
+            home.write("one", load_delay_ms=SLOW_MS)
+            await home.load(device="GPU")
+            view = await home.lifecycle.settled("one")
+            assert (view.state, view.device) == (ModelState.LOADED, "CPU")
+            assert "within 20 s" in str(view.switch_error)
+            assert len(children()) == 2
+            assert (await home.ask("hello")).text == "hello"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("device", ["", " ", "AUTO:", "MULTI", "GPU,CPU", "AUTO:GPU,GPU", "GPU.x"])
+def test_edge_86_what_is_no_device_changes_nothing(
+    tmp_path: Path, device: str, loaded: bool
+) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            if loaded:
+                await home.loaded()
+            before = home.view()
+            with refused(400, "invalid_device") as caught:
+                await home.load(device=device)
+            assert "Examples: CPU" in caught.value.message
+            with refused(400, "invalid_device"):
+                await home.lifecycle.convert("one", ConversionOptions(device=device))
+            assert home.view() == before
+
+    asyncio.run(scenario())
+
+
+def test_edge_86_devices_are_understood_in_any_case(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            before = await home.loaded(device="auto:npu, gpu")
+            after = await home.load(device="AUTO:NPU,GPU")
+            assert (after.state, after.revision) == (ModelState.LOADED, before.revision)
 
     asyncio.run(scenario())
 
@@ -240,6 +301,22 @@ def test_edge_95_a_server_that_ends_drops_what_it_does(tmp_path: Path) -> None:
             with refused(503, "server_stopping"):
                 await home.load("two")
             await stream.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_edge_95_an_engine_that_is_being_replaced_ends_with_the_server(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            await home.loaded(device="CPU")
+            old = children()
+            for process in old:
+                # Stopped, it does not hear that it is to end.
+                process.suspend()
+            await home.loaded(device="GPU")
+            assert len(children()) == 4
+            await home.lifecycle.close()
+            assert not children()
 
     asyncio.run(scenario())
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pegboard_backends.scripted import ScriptedBackend
 from pegboard_contracts.backend import ModelFacts
@@ -18,7 +19,7 @@ from pegboard_contracts.models import ModelState
 from pegboard_kernel.board import Board
 
 from tests.kernel.runtime import board, request, until
-from tests.lifecycle.house import House, children, house, refused
+from tests.lifecycle.house import SLOW_MS, House, children, house, refused
 
 CALL = {"match": "call", "pieces": ['<tool_call>{"name": "f", "arguments": {}}</tool_call>']}
 SCRIPTS: Mapping[str, Mapping[str, Any]] = {
@@ -28,10 +29,12 @@ SCRIPTS: Mapping[str, Mapping[str, Any]] = {
 
 
 class Heavy(ScriptedBackend):
-    """Serve scripted models that weigh what their script's name says."""
+    """Serve scripted models that weigh what a test says, or what their script's name says."""
+
+    weight: int | None = None
 
     def facts(self, source: Path) -> ModelFacts:
-        weights = 10**15 if source.name.startswith("one") else 10**6
+        weights = self.weight or (10**15 if source.name.startswith("one") else 10**6)
         return ModelFacts(
             default_context_tokens=4096,
             layers=2,
@@ -43,8 +46,9 @@ class Heavy(ScriptedBackend):
         )
 
 
-def heavy_board() -> Board:
+def heavy_board(weight: int | None = None) -> Board:
     heavy = Heavy()
+    heavy.weight = weight
     heavy.name = "scripted"
     heavy.configure(Heavy.Settings())
     known = board()
@@ -76,6 +80,29 @@ def test_a_model_that_does_not_fit_is_refused_with_both_numbers(tmp_path: Path) 
                 await home.lifecycle.change_context("one", 1024, 4096)
             assert home.view().context_tokens == 4096
             assert (await home.loaded(device="GPU", force=True)).requested_device == "GPU"
+
+    asyncio.run(scenario())
+
+
+def test_what_is_being_opened_takes_its_room_already(tmp_path: Path) -> None:
+    """Two models fit one by one, not both at once: neither beside a load nor a switch."""
+
+    async def scenario() -> None:
+        plugins = heavy_board(psutil.virtual_memory().available * 6 // 10)
+        async with house(tmp_path, {"one": {}, "two": {}}, plugins=plugins) as home:
+            home.write("one", load_delay_ms=SLOW_MS)
+            await home.load()
+            with refused(409, "insufficient_memory"):
+                await home.load("two")
+            await home.lifecycle.cancel("one", home.operation())
+            home.write("one")
+            await home.loaded(device="CPU")
+            home.write("one", load_delay_ms=SLOW_MS)
+            await home.load(device="GPU")
+            with refused(409, "insufficient_memory"):
+                await home.load("two")
+            await home.lifecycle.cancel("one", home.operation())
+            await home.loaded("two")
 
     asyncio.run(scenario())
 
@@ -165,8 +192,10 @@ def test_an_idle_model_is_unloaded(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with house(tmp_path, SCRIPTS, idle_unload=0.5) as home:
             await home.loaded("two", pinned=True)
-            await home.loaded("one")
+            await home.loaded("one", pinned=True)
             stream = home.generator.generate(request("long", model="one"))
+            await anext(stream)
+            await home.load("one", pinned=False)
             heard = [event async for event in stream]
             assert heard, "an answer longer than the limit is not disturbed"
             assert home.state("one") is ModelState.LOADED
@@ -187,9 +216,12 @@ def test_a_model_in_the_middle_of_a_task_is_not_idle(tmp_path: Path, grace: floa
 
     async def scenario() -> None:
         async with house(tmp_path, SCRIPTS, idle_unload=0.5, agent_grace=grace) as home:
-            await asyncio.gather(home.loaded("one"), home.loaded("two"))
+            for model in ("one", "two"):
+                await home.loaded(model, pinned=True)
             await answered(home, "one")
             await home.ask("hello", "two")
+            for model in ("one", "two"):
+                await home.load(model, pinned=False)
             await until(lambda: home.state("two") is ModelState.READY_TO_LOAD)
             with contextlib.suppress(AssertionError):
                 await until(lambda: home.state("one") is ModelState.READY_TO_LOAD, 1.0)

@@ -184,7 +184,7 @@ class Lives(RuleBasedStateMachine):
             self.run(asyncio.wait_for(self.home.lifecycle.settled(model), 30))
 
     def _prepares(self, model: str) -> bool:
-        return any(not one.end.done() for one in self.rehearsal.made if one.path.endswith(model))
+        return any(not one.end.done() for one in self.rehearsal.made if one.model == model)
 
     @invariant()
     def nothing_shrinks(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from pegboard_contracts.errors import ApiError, server_error
 from pegboard_contracts.models import ModelEntry, ModelState, Phase
@@ -68,8 +69,8 @@ class Loads:
             message = f"{running} models are loaded, as many as may. Unload one first."
             raise ApiError(409, message, param="model", code="too_many_models")
         if not force:
-            loading = (one for one in others if one.state is ModelState.LOADING)
-            reserved = sum(self._needed(one.entry, one) or 0 for one in loading)
+            opening = (one for one in others if one.is_opening)
+            reserved = sum(self._needed(one.entry, one) or 0 for one in opening)
             check_memory(record.entry.id, self._needed(entry or record.entry, record), reserved)
 
     def _needed(self, entry: ModelEntry, record: ModelRecord) -> int | None:
@@ -146,12 +147,27 @@ class Loads:
         )
 
     async def open(self, record: ModelRecord, entry: ModelEntry, device: str) -> Loaded:
-        """Open an engine of `entry` for a record, which does not get it yet."""
+        """Open an engine of `entry` for a record, which does not get it yet.
+
+        Raises `ApiError` with why not, 500 `load_timeout` when it takes too long.
+        """
 
         def lost(pair: EnginePair, error: ApiError) -> None:
             self._engine_lost(record, pair, error)
 
-        return await open_model(entry, self._board, self._settings, device, lost)
+        seconds = self._settings.load_timeout
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await open_model(entry, self._board, self._settings, device, lost)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            message = (
+                f"The model was not loaded within {seconds:g} s, so its loading was stopped. Load "
+                "it again, with a longer --load-timeout if it needs one."
+            )
+            raise ApiError(500, message, code="load_timeout") from None
 
     async def opened(self, opening: asyncio.Task[Loaded]) -> Loaded:
         """Wait for an opening; an engine that stood at the moment of a cancel is closed."""
@@ -184,7 +200,7 @@ class Loads:
         record.touch()
         logger.info("the model '%s' is loaded on %s", record.entry.id, loaded.device)
         if old is not None:
-            self._operations.beside(old.pair.retire())
+            self._operations.beside(_let_go(old.pair, old.pair.retire()))
 
     def failed(self, operation: Operation, error: ApiError) -> None:
         """Take note of an opening that failed; what was loaded goes on."""
@@ -235,7 +251,7 @@ class Loads:
     def _engine_lost(self, record: ModelRecord, pair: EnginePair, error: ApiError) -> None:
         if self._operations.closing:
             return
-        self._operations.beside(pair.close())
+        self._operations.beside(_let_go(pair, pair.close()))
         if record.loaded is None or record.loaded.pair is not pair:
             return
         if record.state is ModelState.UNLOADING:
@@ -245,6 +261,16 @@ class Loads:
             record.move(ModelState.ERROR, error=error)
         else:
             record.move(ModelState.LOADING, error=error)
+
+
+async def _let_go(pair: EnginePair, ending: Coroutine[Any, Any, None]) -> None:
+    """End an engine that nobody has any more; when the server stops, at once."""
+    try:
+        await ending
+    except asyncio.CancelledError:
+        # What was being closed is closed half now.
+        await pair.close()
+        raise
 
 
 def same_device(first: str, second: str) -> bool:

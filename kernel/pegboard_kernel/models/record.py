@@ -179,6 +179,11 @@ class ModelRecord:
             message = f"The model '{model}' is busy: {doing}. Wait until it ends, or cancel it."
             raise ApiError(409, message, param="model", code="model_busy")
 
+    @property
+    def is_opening(self) -> bool:
+        """Tell whether an engine of it is being opened, the first one or another."""
+        return self.arriving or (self.operation is not None and self.operation.kind == "load")
+
     def touch(self) -> None:
         """Count as used now."""
         self.last_used = time.monotonic()
