@@ -88,8 +88,8 @@ class Wiring:
         recovered = recover(self.settings.data_dir, self.catalogue)
         self.lifecycle.register_specs()
         for one in recovered:
-            if not one.complete and self.lifecycle.interrupted(one.model, one.message):
-                continue
+            if not one.complete:
+                self.lifecycle.interrupted(one.model, one.message)
             self.events.tell("notice", one.message, level="warning", model=one.model)
 
     def still_active(self, contributions: Iterable[Contribution[T]]) -> Iterator[Contribution[T]]:

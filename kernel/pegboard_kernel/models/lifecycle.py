@@ -316,13 +316,11 @@ class Lifecycle:
         for entry in entries:
             self._directory.register(entry, look_at(entry, board, settings))
 
-    def interrupted(self, model: str, message: str) -> bool:
-        """Show that a server ended in the middle of work on a model; false for an unknown one."""
+    def interrupted(self, model: str, message: str) -> None:
+        """Show with a model, if it is known, that a server ended in the middle of work on it."""
         for record in self._directory.records():
             if record.entry.id == model:
                 record.change(error=ApiError(500, message, code="preparation_interrupted"))
-                return True
-        return False
 
     async def start(self) -> None:
         """Load or fetch what is wanted, one by one; returns when each is done or failed."""

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from pegboard_contracts.models import ModelEntry
 
 from pegboard_kernel.durable import write_durably
+from pegboard_kernel.models.catalogue import check_id
 from pegboard_kernel.preparation.places import OPERATIONS
 
 logger = logging.getLogger(__name__)
@@ -34,7 +36,7 @@ class Note(msgspec.Struct, kw_only=True):
     child: int = 0
     child_started: float = 0.0
     fields: dict[str, Any] = {}
-    entry: dict[str, Any] = {}
+    entry: ModelEntry | None = None
 
 
 class Journal:
@@ -59,7 +61,9 @@ class Journal:
         for path in sorted(self.folder.glob("[!.]*.json")):
             try:
                 note = msgspec.json.decode(path.read_bytes(), type=Note)
-            except (OSError, msgspec.DecodeError) as error:
+                # It becomes a folder's name.
+                check_id(note.model)
+            except (OSError, ValueError) as error:
                 logger.warning("the note '%s' of an operation is not read: %s", path.name, error)
                 continue
             if note.schema_version == 1 and path == self._path(note):

@@ -311,7 +311,7 @@ class Preparation:
         final = places.target / result.relative_to(places.staging)
         self.fields["path"] = places.relative(final)
         self._note.fields = self.fields
-        self._note.entry = msgspec.to_builtins(entry)
+        self._note.entry = entry
         self._tell(Report(phase=Phase.FINALIZING, message="putting the new files in place"))
         await unbroken(asyncio.to_thread(self._replace))
 

@@ -82,8 +82,7 @@ def _settle(note: Note, places: Places, catalogue: Catalogued) -> Recovered:
         )
         return Recovered(model=note.model, message=message)
     publish(places)
-    entry = msgspec.convert(note.entry, ModelEntry)
-    catalogue.change(note.model, note.fields, add=entry)
+    catalogue.change(note.model, note.fields, add=note.entry)
     forget_old(places)
     message = (
         f"The server ended when the conversion of '{note.model}' was complete; its files are in "
