@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pegboard_contracts.errors import ApiError, server_error
+from pegboard_contracts.start_send import body_send
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -71,6 +72,7 @@ class EventStream:
         self._sources = sources
         self._patience = patience
         self._last_write = 0.0
+        self._writing_since: float | None = None
         self._open = False
 
     def as_response(self) -> Response:
@@ -79,41 +81,72 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the events end, the client leaves, or the server stops."""
-        del scope
         loop = asyncio.get_running_loop()
         self._last_write = loop.time()
-        pump = loop.create_task(self._pump(send))
-        watch = loop.create_task(_disconnected(receive))
+        pump = loop.create_task(self._pump(scope, send))
+        watches = [loop.create_task(_disconnected(receive)), loop.create_task(self._watch_client())]
         beat = loop.create_task(self._keep_alive(send))
         try:
-            await asyncio.wait((pump, watch, beat), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((pump, beat, *watches), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self._break_off(send, pump, beat)
             raise
         finally:
-            for task in (watch, beat, pump):
+            for task in (*watches, beat, pump):
                 task.cancel()
-            await asyncio.gather(watch, beat, pump, return_exceptions=True)
+            await asyncio.gather(*watches, beat, pump, return_exceptions=True)
             for generator in (self._events, *self._sources):
                 await generator.aclose()
         for task in (pump, beat):
             if not task.cancelled() and (fault := task.exception()) is not None:
                 raise fault
 
-    async def _pump(self, send: Send) -> None:
-        clock = asyncio.get_running_loop().time
+    async def _pump(self, scope: Scope, send: Send) -> None:
         with contextlib.suppress(OSError):
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             self._open = True
-            async for event in self._with_faults_told():
-                self._last_write = clock()
-                await self._write(send, event)
-            await self._finish(send)
+            # As few calls for each event as can be: they are most of what a token costs here.
+            send_body = body_send(scope, send)
+            fault = await self._send_events(send_body)
+            if fault is not None:
+                for event in self._on_error(fault):
+                    await self._write(send_body, event)
+            await self._finish(send_body)
+
+    async def _send_events(self, send: Send) -> ApiError | None:
+        """Send all events and return what went wrong with them."""
+        clock, events = asyncio.get_running_loop().time, self._events
+        while True:
+            try:
+                event = await anext(events)
+            except StopAsyncIteration:
+                return None
+            except ApiError as error:
+                return error
+            except Exception:
+                logger.exception("a stream failed")
+                return server_error()
+            self._last_write = self._writing_since = clock()
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+            self._writing_since = None
 
     async def _write(self, send: Send, event: bytes) -> None:
-        """Send one event. Raises `TimeoutError`, an `OSError`, when the client takes nothing."""
-        async with asyncio.timeout(self._patience):
-            await send({"type": "http.response.body", "body": event, "more_body": True})
+        self._last_write = self._writing_since = asyncio.get_running_loop().time()
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+        self._writing_since = None
+
+    async def _watch_client(self) -> None:
+        """Return when the client has taken nothing for as long as it may."""
+        patience = self._patience
+        if patience is None:
+            await asyncio.Event().wait()
+            return
+        clock = asyncio.get_running_loop().time
+        rest = patience
+        while rest > 0:
+            await asyncio.sleep(rest)
+            since = self._writing_since
+            rest = patience if since is None else since + patience - clock()
 
     async def _break_off(self, send: Send, *writers: asyncio.Task[None]) -> None:
         """End the stream well although the server stops, unless its client reads nothing."""
@@ -132,20 +165,6 @@ class EventStream:
         self._open = False
         await send({"type": "http.response.body", "body": self._done, "more_body": False})
 
-    async def _with_faults_told(self) -> AsyncGenerator[bytes, None]:
-        fault: ApiError | None = None
-        try:
-            async for event in self._events:
-                yield event
-        except ApiError as error:
-            fault = error
-        except Exception:
-            logger.exception("a stream failed")
-            fault = server_error()
-        if fault is not None:
-            for event in self._on_error(fault):
-                yield event
-
     async def _keep_alive(self, send: Send) -> None:
         if self._interval <= 0:
             await asyncio.Event().wait()
@@ -153,10 +172,12 @@ class EventStream:
         with contextlib.suppress(OSError):
             while True:
                 rest = self._last_write + self._interval - clock()
+                if self._writing_since is not None:
+                    # The client takes nothing; a comment more would not help it.
+                    rest = self._interval
                 if rest > 0:
                     await asyncio.sleep(rest)
                     continue
-                self._last_write = clock()
                 await self._write(send, KEEP_ALIVE)
 
 

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from pegboard_contracts.errors import ApiError, server_error
 from pegboard_contracts.http import ClientGoneError
 from pegboard_contracts.server import ServerInfo
+from pegboard_contracts.start_send import StartSend, offer_outer_send
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RESPONSES = ("/v1/responses", "/v1/conversations")
-_OPENAI = ("/v1/chat", "/v1/completions", "/v1/embeddings", "/v1/rerank", "/v1/models")
+_OPENAI = ("/v1/chat", "/v1/completions", "/v1/embeddings", "/v1/rerank")
 
 
 def install_error_handlers(app: FastAPI, info: ServerInfo, paths: Sequence[str]) -> None:
@@ -72,13 +73,8 @@ class ErrorEnvelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = False
-
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
+        watched = _WatchedStart(send)
+        offer_outer_send(scope, watched)
         try:
             await self._app(scope, receive, watched)
         except ClientGoneError:
@@ -86,9 +82,19 @@ class ErrorEnvelope:
         except Exception as error:
             if not isinstance(error, ApiError):
                 logger.exception("%s %s failed", scope["method"], scope["path"])
-            if not started:
+            if not watched.started:
                 fault = error if isinstance(error, ApiError) else server_error()
                 await _respond(fault)(scope, receive, send)
+
+
+class _WatchedStart(StartSend):
+    """Know whether a response has begun."""
+
+    started = False
+
+    def begin(self, start: Message) -> Message:
+        self.started = True
+        return start
 
 
 class _Nothing(Response):

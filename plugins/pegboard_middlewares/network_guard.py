@@ -15,6 +15,7 @@ from pegboard_contracts.plugin import Plugin, PluginSettings, hookimpl
 from pegboard_contracts.principal import ANONYMOUS, Principal, set_principal
 from pegboard_contracts.server import ServerInfo
 from pegboard_contracts.services import Services
+from pegboard_contracts.start_send import AddedHeaders
 from pydantic import Field, field_validator
 
 from pegboard_middlewares._addresses import (
@@ -28,7 +29,7 @@ from pegboard_middlewares._addresses import (
 from pegboard_middlewares._api_keys import KeyRing, Throttle, offered_keys
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
 
@@ -233,18 +234,8 @@ async def _answer_preflight(scope: Scope, send: Send) -> None:
 
 
 def _with_cors(send: Send, origin: bytes) -> Send:
-    async def shared(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = [
-                *message.get("headers", ()),
-                (b"access-control-allow-origin", origin),
-                (b"access-control-expose-headers", b"X-Request-ID, Retry-After"),
-                _VARY,
-            ]
-            message = {**message, "headers": headers}
-        await send(message)
-
-    return shared
+    exposed = (b"access-control-expose-headers", b"X-Request-ID, Retry-After")
+    return AddedHeaders(send, (b"access-control-allow-origin", origin), exposed, _VARY)
 
 
 plugin = NetworkGuard

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from pegboard_contracts.http import header_values, request_id
 from pegboard_contracts.plugin import Plugin, hookimpl
 from pegboard_contracts.services import Services
+from pegboard_contracts.start_send import AddedHeaders
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 _SAFE = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-_STARTS = {"http.response.start", "websocket.accept", "websocket.http.response.start"}
 
 
 class RequestId(Plugin):
@@ -48,13 +48,7 @@ class RequestIdMiddleware:
         kept = len(given) == 1 and _SAFE.fullmatch(given[0])
         name = given[0] if kept else b"req-" + secrets.token_hex(12).encode()
         request_id.set(name.decode())
-        header = (b"x-request-id", name)
-
-        async def named(message: Message) -> None:
-            if message["type"] in _STARTS:
-                message = {**message, "headers": [*message.get("headers", ()), header]}
-            await send(message)
-
+        named = AddedHeaders(send, (b"x-request-id", name))
         await self._app(scope, receive, named)
 
 

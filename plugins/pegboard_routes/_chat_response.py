@@ -227,6 +227,7 @@ class Chunks:
         self._logprobs = logprobs
         self._tail = b'},"logprobs":null,"finish_reason":null}]}\n\n'
         self._spoken = False
+        self.usage: Usage | None = None
 
     def opening(self) -> bytes:
         """Frame the first chunk: who speaks."""
@@ -238,8 +239,8 @@ class Chunks:
             if not event.text and not (self._logprobs and event.logprobs):
                 return None
             self._spoken = True
-            text = b'"content":' + _encode(event.text)
-            return self._head + text + self._with_logprobs(event.logprobs)
+            rest = self._with_logprobs(event.logprobs) if self._logprobs else self._tail
+            return self._head + b'"content":' + _encode(event.text) + rest
         if isinstance(event, ReasoningDelta):
             if not event.text:
                 return None
@@ -261,6 +262,7 @@ class Chunks:
             fields = b'"tool_calls":[{"index":%d,%b]' % (event.index, _encode(call)[1:])
             return self._head + fields + self._tail
         if isinstance(event, Finished):
+            self.usage = event.usage
             empty = b"" if self._spoken else b'"content":""'
             unmet = b',"unmet":' + _encode(event.unmet) if event.unmet else b""
             reason = event.reason.encode()
@@ -269,8 +271,6 @@ class Chunks:
         return None
 
     def _with_logprobs(self, logprobs: tuple[TokenLogprob, ...]) -> bytes:
-        if not self._logprobs:
-            return self._tail
         fields = _encode(ChoiceLogprobs([_chosen(logprob) for logprob in logprobs]))
         return b'},"logprobs":' + fields + b',"finish_reason":null}]}\n\n'
 

@@ -8,8 +8,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from pegboard_contracts.errors import ApiError
-from pegboard_contracts.events import Accepted, Finished
-from pegboard_contracts.generation import GenerationRequest, Generator, Usage
+from pegboard_contracts.events import Accepted
+from pegboard_contracts.generation import GenerationRequest, Generator
 from pegboard_contracts.http import (
     json_response,
     read_body,
@@ -112,13 +112,17 @@ async def _streamed(
     ]
     for choice in choices:
         yield choice.opening()
-    usages: list[Usage] = []
-    async with aclosing(merged(answers)) as events:
-        async for index, event in events:
-            if (chunk := choices[index].chunk(event)) is not None:
+    if len(choices) == 1:
+        # The common case passes one generator less for each token.
+        async for event in answers[0]:
+            if (chunk := choices[0].chunk(event)) is not None:
                 yield chunk
-            if isinstance(event, Finished):
-                usages.append(event.usage)
+    else:
+        async with aclosing(merged(answers)) as events:
+            async for index, event in events:
+                if (chunk := choices[index].chunk(event)) is not None:
+                    yield chunk
+    usages = [choice.usage for choice in choices if choice.usage is not None]
     if include_usage and usages:
         yield usage_chunk(identity, usages)
 

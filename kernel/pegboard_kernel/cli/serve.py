@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_LAST_WORDS_SECONDS = 2.0
 _KEEP_ALIVE = 30  # clients that drop idle connections after 5 seconds must be the first to do so
 
 _EXAMPLES = """\
@@ -112,6 +113,12 @@ class _Server(Server):
                 raise _PortInUseError from None
             raise
         print(self._ready_line, flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop; answers that are cut off get a moment to say so."""
+        await super().shutdown(sockets)
+        if self.server_state.tasks:
+            await asyncio.wait(set(self.server_state.tasks), timeout=_LAST_WORDS_SECONDS)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
-from pegboard_contracts.engine import EngineInfo, Submission, TokenEvent
+from pegboard_contracts.engine import EngineInfo, Submission
 from pegboard_contracts.errors import ApiError, error_from_wire
 
 from pegboard_kernel.engines.child_process import ChildProcess
@@ -78,6 +79,8 @@ class EngineClient:
             return await self._opened
         except BaseException:
             self._closing = True
+            # Nobody waits for it any more.
+            self._opened.cancel()
             self._child.kill()
             await self._child.close()
             raise
@@ -91,7 +94,7 @@ class EngineClient:
             stream.end()
             return stream
         if not self._streams:
-            self._signed()
+            self._last_sign = time.monotonic()
         self._streams[request_id] = stream
         self._child.send(Submit(make(request_id)))
         self._start_watch()
@@ -101,7 +104,7 @@ class EngineClient:
         """Stop a request; its stream ends when the engine has stopped. Idempotent."""
         request_id = stream.request_id
         if request_id in self._streams and request_id not in self._cancelled:
-            self._cancelled[request_id] = asyncio.get_running_loop().time()
+            self._cancelled[request_id] = time.monotonic()
             self._child.send(Cancel(request_id))
 
     async def call(self, name: str, arguments: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - the function's own value
@@ -128,11 +131,11 @@ class EngineClient:
         await self._child.close()
 
     def _reported(self, report: Report) -> None:
-        self._signed()
+        self._last_sign = time.monotonic()
+        if isinstance(report, Events):
+            self._hand_over(report)
+            return
         match report:
-            case Events(events):
-                for event in events:
-                    self._hand_over(event)
             case Ready(info):
                 if self._opened is not None and not self._opened.done():
                     self._opened.set_result(info)
@@ -146,14 +149,15 @@ class EngineClient:
             case _:
                 pass
 
-    def _hand_over(self, event: TokenEvent) -> None:
-        stream = self._streams.get(event.request_id)
-        if stream is None:
-            return
-        if event.finish is not None:
-            self._forget(event.request_id)
-        if not stream.put(event):
-            self.cancel(stream)
+    def _hand_over(self, report: Events) -> None:
+        for event in report.events:
+            stream = self._streams.get(event.request_id)
+            if stream is None:
+                continue
+            if event.finish is not None:
+                self._forget(event.request_id)
+            if not stream.put(event):
+                self.cancel(stream)
 
     def _forget(self, request_id: int) -> None:
         del self._streams[request_id]
@@ -181,9 +185,6 @@ class EngineClient:
         for stream in streams:
             stream.end()
 
-    def _signed(self) -> None:
-        self._last_sign = asyncio.get_running_loop().time()
-
     def _start_watch(self) -> None:
         if self._watch is None:
             interval = self._hang_timeout / 4
@@ -198,7 +199,7 @@ class EngineClient:
         self._watch = None
         if not self._streams:
             return
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         oldest = min((self._last_sign, *self._cancelled.values()))
         overdue = now - oldest > self._hang_timeout
         if overdue and self._suspected:

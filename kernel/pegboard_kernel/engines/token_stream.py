@@ -34,7 +34,9 @@ class TokenStream:
             self._events.append(event)
             if len(self._events) > self._limit:
                 self._overflow()
-        self._wake()
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
         if event.finish is not None:
             self.end()
         return self._error is None

@@ -35,16 +35,21 @@ class Answer:
     usage and the end do not depend on how tokens arrived together.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a keyword for each thing that shapes an answer
         self,
         *,
         reasoning: ReasoningReader | None = None,
         calls: Reader | None = None,
         stops: Sequence[str] = (),
+        shown_stops: Sequence[str] = (),
         single_call: bool = False,
         budget_tokens: int | None = None,
     ) -> None:
-        """Begin with fresh readers; `single_call` ends the answer behind its first call."""
+        """Begin with fresh readers; `single_call` ends the answer behind its first call.
+
+        One of `shown_stops` stays in the text when it ends the answer. The attribute `plain`
+        says that every token's text is shown as it is, and nothing in it ends the answer.
+        """
         self.output_tokens = 0
         self.reasoning_tokens = 0
         self.token_ids: list[int] = []
@@ -56,9 +61,10 @@ class Answer:
         self.reason: FinishReason | None = None
         self._reasoning = reasoning
         self._calls = calls
-        self._stops = StopFinder(stops) if stops else None
+        self._stops = StopFinder(stops, shown=shown_stops) if stops else None
         self._single_call = single_call
         self._budget_tokens = budget_tokens
+        self.plain = reasoning is None and calls is None and not stops
         self._cut_call = False
         self._cached_tokens = 0
         self._continued = False
@@ -81,6 +87,9 @@ class Answer:
 
     def take(self, event: TokenEvent) -> None:
         """Read one event of the engine; nothing once `stopped`."""
+        if self.plain and event.logprobs is None and event.prompt_logprobs is None:
+            self._take_plain(event)
+            return
         self._count(event)
         if event.prompt_logprobs is not None:
             tokens = (TokenLogprob(text, chance) for chance, text, _ in event.prompt_logprobs)
@@ -102,6 +111,18 @@ class Answer:
             self.reasoning_tokens += len(event.token_ids)
             self._logprobs.clear()
         self._reasoned(events)
+
+    def _take_plain(self, event: TokenEvent) -> None:
+        """Read an event whose text is the answer's as it is."""
+        text, token_ids = event.text, event.token_ids
+        self.output_tokens += len(token_ids)
+        if event.finish is not None and not self._continued:
+            self._cached_tokens = event.cached_tokens
+        self.token_ids += token_ids
+        self.text.append(text)
+        if text:
+            self.said.append(text)
+            self._events.append(TextDelta(text))
 
     def take_reasoning(self, event: TokenEvent) -> bool:
         """Read an event inside reasoning, no further than to where the block closes.

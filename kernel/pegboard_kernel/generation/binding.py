@@ -41,6 +41,11 @@ class Binding:
         return self._constraint if self._state == "bound" else None
 
     @property
+    def settled(self) -> bool:
+        """Tell whether what binds now binds the whole answer, unless it is bound anew."""
+        return self._state == "bound" and not self.due
+
+    @property
     def inside(self) -> bool:
         """Tell whether a reasoning block must close before the constraint binds."""
         return self._state == "inside"

@@ -43,6 +43,7 @@ class Run:
         self._binding = binding
         self._ticket: Ticket | None = None
         self._error: ApiError | None = None
+        self._plain = answer.plain and binding.settled
 
     @property
     def reason(self) -> FinishReason | None:
@@ -79,7 +80,13 @@ class Run:
         if self._ticket is None:
             raise RuntimeError("the run has no place yet")
         stream = self._ticket.stream or await self._ticket.started()
-        cause = self._take(await stream.batch())
+        events = await stream.batch()
+        if self._plain and events[-1].finish is None:
+            # Nothing in such an answer changes its course: most tokens go this way.
+            for event in events:
+                self._answer.take(event)
+            return self._answer.take_events()
+        cause = self._take(events)
         if cause is not None:
             self._end(cause)
             await self._check()
