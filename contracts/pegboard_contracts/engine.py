@@ -22,7 +22,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `sampling` holds the model's own defaults. `max_sequences` is how many requests are
     worth running at once; the kernel admits no more. `device` is where it really runs.
-    `grammar` tells whether submissions may carry a constraint. `prompt_logprobs_problem`
+    `grammar` tells whether submissions may carry a constraint, `beam_search` whether they
+    may carry beams, which no constraint binds. `prompt_logprobs_problem`
     says why prompts get no log probabilities; it is `None` for an engine that gives them.
     `encoder` is set for models that generate nothing.
     """
@@ -33,6 +34,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
     architecture_context_tokens: int | None = None
     grammar: bool = False
+    beam_search: bool = False
     top_logprobs: int | None = 0
     prompt_logprobs_problem: str | None = "This model's engine gives none."
     properties: dict[str, Any] = {}

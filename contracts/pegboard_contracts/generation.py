@@ -16,11 +16,31 @@ if TYPE_CHECKING:
     from pegboard_contracts.events import GenerationEvent
 
 
+class Beams(msgspec.Struct, frozen=True, kw_only=True):
+    """Search for the likeliest answer instead of drawing one.
+
+    `count` beams are followed, in `groups` that `diversity_penalty` drives apart. A
+    `length_penalty` above 0 favours long answers. The search ends when `count` answers are
+    complete (`early`), when no better one is likely (`heuristic`), or when none is possible
+    (`never`). `rank` 0 is the best answer, 1 the next, below `count`.
+    """
+
+    count: int
+    groups: int = 1
+    diversity_penalty: float = 0.0
+    length_penalty: float = 1.0
+    ends: Literal["early", "heuristic", "never"] = "heuristic"
+    no_repeat_ngram_size: int | None = None
+    rank: int = 0
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """Say how tokens are drawn; `None` is the model's own default.
 
-    `temperature` 0 is greedy. `top_k` 0 is off. Penalties of presence and frequency lie
-    in [-2, 2]. `seed` `None` draws one.
+    `temperature` 0 is greedy, and so is everything with `beams`. `top_k` 0 is off. Penalties
+    of presence and frequency lie in [-2, 2]. `seed` `None` draws one. No token that ends an
+    answer is drawn before `min_tokens`; one of `stop_token_ids` ends it beside the model's
+    own, which `ignore_eos` switches off.
     """
 
     temperature: float | None = None
@@ -32,6 +52,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     frequency_penalty: float | None = None
     seed: int | None = None
     ignore_eos: bool = False
+    min_tokens: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    beams: Beams | None = None
 
 
 class Constraint(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +101,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     are wanted. `max_output_tokens` `None` means what the context leaves; 0 is for requests
     that want nothing but `prompt_logprobs`. Behind a raw prompt the answer fills the middle
     before `prompt_suffix`, when that is set. `add_special_tokens` puts in front of a text
-    what the model's tokenizer begins every text with; token ids are left as they are.
+    what the model's tokenizer begins every text with; token ids are left as they are. The
+    stop string that ends an answer stays in it with `include_stop`.
     """
 
     model: str
@@ -90,6 +114,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling = Sampling()
     max_output_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    include_stop: bool = False
     top_logprobs: int | None = None
     prompt_logprobs: bool = False
     tool_choice: ToolChoice = ToolChoice()

@@ -43,6 +43,7 @@ def generation_requests(body: ChatRequest, principal: Principal) -> list[Generat
         sampling=body.sampling(),
         max_output_tokens=body.max_completion_tokens or body.max_tokens,
         stop=tuple(body.stop or ()),
+        include_stop=bool(body.include_stop_str_in_output),
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         tool_choice=_tool_choice(body),
         parallel_tool_calls=body.parallel_tool_calls is not False,

@@ -102,6 +102,7 @@ def completion_requests(body: CompletionRequest, principal: Principal) -> list[G
             add_special_tokens=body.add_special_tokens is not False,
             max_output_tokens=body.max_tokens,
             stop=tuple(body.stop or ()),
+            include_stop=bool(body.include_stop_str_in_output),
             top_logprobs=_logprobs(body),
             prompt_logprobs=body.scores_prompts,
             output_format=body.output_format(),
@@ -125,6 +126,9 @@ def _refuse(body: CompletionRequest) -> None:
             "are echoed; leave 'suffix', 'echo' or 'logprobs' out."
         )
         raise invalid_request(message, param="suffix")
+    if body.best_of is not None and body.sampling().beams is not None:
+        message = "A beam search finds the best answers by itself; leave 'best_of' out."
+        raise invalid_request(message, param="best_of")
     if body.best_of is not None and body.best_of < (body.n or 1):
         raise invalid_request("'best_of' must not be less than 'n'.", param="best_of")
     if body.stream and body.answers_each > (body.n or 1):

@@ -33,6 +33,16 @@ def write(folder: Path, name: str, content: object) -> None:
     (folder / name).write_text(json.dumps(content))
 
 
+def test_c108_the_ends_of_all_files_are_united(folder: Path) -> None:
+    write(folder, "config.json", {"eos_token_id": [9, 5]})
+    assert read_model_files(folder).end_tokens == (9, 5)
+    write(folder, "generation_config.json", {"eos_token_id": 5})
+    assert read_model_files(folder).end_tokens == (5, 9)
+    for odd in (None, "5", -1, [None, 2.0], {"a": 1}, True):
+        write(folder, "config.json", {"eos_token_id": odd})
+        assert read_model_files(folder).end_tokens == (5,)
+
+
 def test_what_the_json_files_say(folder: Path) -> None:
     write(folder, "config.json", {"text_config": {"max_position_embeddings": 4096}})
     generation = {"temperature": 0.6, "top_k": 20, "top_p": 7, "eos_token_id": [2, 5], "max": 1}

@@ -19,7 +19,7 @@ from pegboard_backends._openvino.stateful_engine import StatefulEngine
 from pegboard_backends._openvino.stateful_opening import static_lengths
 from pegboard_contracts.engine import EngineInfo, Submission, TokenEvent
 from pegboard_contracts.errors import ApiError
-from pegboard_contracts.generation import Constraint, Sampling
+from pegboard_contracts.generation import Beams, Constraint, Sampling
 
 pytestmark = pytest.mark.simulated
 
@@ -37,10 +37,10 @@ class FakePipeline:
         type(self).opened += 1
 
     def get_generation_config(self) -> Any:
-        return SimpleNamespace(stop_token_ids={END})
+        return SimpleNamespace(stop_token_ids={END}, eos_token_id=-1)
 
     def get_tokenizer(self) -> Any:
-        return None
+        return SimpleNamespace(get_eos_token_id=lambda: END)
 
     def generate(self, prompt: list[int], config: Any, streamer: Any) -> None:
         if self.fault is not None:
@@ -160,6 +160,7 @@ def test_c112_what_the_device_cannot_do_is_named(
     for fields, param in (
         ({"constraint": schema}, "response_format"),
         ({"logprobs": True}, "logprobs"),
+        ({"sampling": Sampling(beams=Beams(count=2))}, "num_beams"),
     ):
         with pytest.raises(ApiError) as caught:
             engine.submit(ask(1, [5], **fields))

@@ -82,7 +82,6 @@ def test_listed_and_unknown_fields_are_accepted_and_ignored(wire: Wire) -> None:
     [
         ("logit_bias", {"50256": -100}),
         ("best_of", 2),
-        ("num_beams", 3),
         ("functions", [{"name": "f"}]),
         ("function_call", "auto"),
         ("lora_path", "/etc/passwd"),
@@ -94,8 +93,8 @@ def test_listed_and_unknown_fields_are_accepted_and_ignored(wire: Wire) -> None:
         ("store", True),
         ("typical_p", 0.5),
         ("xtc_probability", 0.5),
-        ("min_tokens", 5),
-        ("stop_token_ids", [2]),
+        ("max_length", 9),
+        ("num_assistant_tokens", 3),
         ("bad_words", ["peg"]),
         ("documents", [{"text": "x"}]),
     ],
@@ -114,8 +113,9 @@ def test_known_fields_that_cannot_be_honoured_are_refused_by_name(
         ("store", False),
         ("modalities", ["text"]),
         ("typical_p", 1.0),
-        ("min_tokens", 0),
         ("stop_token_ids", []),
+        ("num_beams", 1),
+        ("length_penalty", 1.0),
     ],
 )
 def test_a_field_that_asks_for_what_happens_anyway_is_no_fault(

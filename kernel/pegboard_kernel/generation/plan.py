@@ -64,7 +64,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         constraint: Constraint | None,
     ) -> Submission:
         """Make the engine's order for what is left of `answer`, bound by `constraint`."""
-        given = answer.token_ids
+        given, sampling = answer.token_ids, self.sampling
+        if sampling.min_tokens and given:
+            least = max(0, sampling.min_tokens - len(given))
+            sampling = msgspec.structs.replace(sampling, min_tokens=least)
         return Submission(
             request_id=request_id,
             prompt_ids=self.prompt.ids + given,
@@ -72,7 +75,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             max_output_tokens=max(
                 min(1, self.max_output_tokens), self.max_output_tokens - answer.output_tokens
             ),
-            sampling=self.sampling,
+            sampling=sampling,
             constraint=constraint,
             logprobs=request.top_logprobs is not None,
             top_logprobs=request.top_logprobs or 0,
@@ -128,13 +131,18 @@ async def make_plan(
     closing_marker = _closing_marker(request, formats)
     tool_format = _format_to_tell(formats)
     guarantee = await guarantees.settle(request, tools, tool_format, pair)
+    _check_beams(request, info, guarantee)
     prompt = await prepare(request, pair, formats)
     ends = () if request.prompt_suffix is None else _fill_marks(pair.template).ends
+    limit = _output_limit(request, entry, info, len(prompt.ids))
+    if (least := request.sampling.min_tokens or 0) > limit:
+        message = f"'min_tokens' is {least}, but the answer may have at most {limit} tokens."
+        raise invalid_request(message, param="min_tokens")
     return Plan(
         prompt=prompt,
         formats=formats,
         sampling=merged_sampling(request.sampling, info.sampling),
-        max_output_tokens=_output_limit(request, entry, info, len(prompt.ids)),
+        max_output_tokens=limit,
         guarantee=guarantee,
         tools=tools,
         kept_tokens=(*formats.kept_tokens(tools=bool(tools)), *ends),
@@ -159,6 +167,7 @@ def new_answer(
         reasoning=reasoning,
         calls=_call_reader(plan, formats),
         stops=(*request.stop, *plan.end_texts),
+        shown_stops=request.stop if request.include_stop else (),
         single_call=not request.parallel_tool_calls,
         budget_tokens=request.reasoning.budget_tokens if plan.closing_marker else None,
     )
@@ -168,7 +177,7 @@ def new_answer(
 def _call_reader(plan: Plan, formats: ModelFormats) -> Reader | None:
     if not plan.tools:
         return None
-    if plan.guarantee.constraint is not None:
+    if plan.guarantee.constraint is not None or plan.sampling.beams is not None:
         return formats.tool_reader(plan.tools, new_call_id)
     return MendingReader(lambda new_id: formats.tool_reader(plan.tools, new_id))
 
@@ -199,6 +208,10 @@ def merged_sampling(asked: Sampling, own: Sampling) -> Sampling:
     }
     merged["ignore_eos"] = asked.ignore_eos
     merged["seed"] = asked.seed
+    merged["stop_token_ids"] = asked.stop_token_ids
+    if asked.beams is not None:
+        # A search of beams has no penalties; the model's own are for what is drawn.
+        merged |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
     return Sampling(**merged)
 
 
@@ -270,6 +283,23 @@ def _check_logprobs(request: GenerationRequest, info: EngineInfo) -> None:
             f"'{param}' to {info.top_logprobs} or leave it out."
         )
         raise invalid_request(message, param=param)
+
+
+def _check_beams(request: GenerationRequest, info: EngineInfo, guarantee: Guarantee) -> None:
+    if request.sampling.beams is None:
+        return
+    if not info.beam_search:
+        message = "This model's engine searches no beams; leave 'num_beams' out."
+        raise not_supported("num_beams", message)
+    if guarantee.constraint is not None:
+        message = (
+            "A beam search keeps to no grammar; leave 'num_beams' out, or the demanded form and "
+            "'tool_choice'."
+        )
+        raise invalid_request(message, param="num_beams")
+    if request.reasoning.budget_tokens is not None:
+        message = "A beam search cannot be interrupted; leave the thinking budget out."
+        raise invalid_request(message, param="num_beams")
 
 
 def _closing_marker(request: GenerationRequest, formats: ModelFormats) -> str:

@@ -20,7 +20,7 @@ from pegboard_backends._openvino import library
 from pegboard_backends._openvino.detokenizer import DetokenizerFactory
 from pegboard_backends._openvino.prefix_mirror import BLOCK, PrefixMirror, blocks_of
 from pegboard_backends._openvino.running import Running, Trials
-from pegboard_backends._openvino.sampling_config import generation_config
+from pegboard_backends._openvino.sampling_config import generation_config, known_ends
 from pegboard_backends._openvino.token_table import build_token_table
 
 logger = logging.getLogger(__name__)
@@ -53,9 +53,9 @@ class BatchingEngine:
         the cache cannot hold as much. `end_tokens` are added to those GenAI knows.
         """
         self._pipeline: Any = pipeline
-        ends = {*end_tokens, *pipeline.get_config().stop_token_ids}
-        self._ends = frozenset(end for end in ends if end >= 0)
-        table = build_token_table(pipeline.get_tokenizer(), also_special=self._ends)
+        tokenizer = pipeline.get_tokenizer()
+        self._ends = known_ends(pipeline.get_config(), tokenizer, end_tokens)
+        table = build_token_table(tokenizer, also_special=self._ends)
         self._detokenizers = DetokenizerFactory(table)
         self._vocabulary = table.size
         self._not_finished = library.genai().GenerationFinishReason.NONE
@@ -165,6 +165,9 @@ class BatchingEngine:
             # Behind the end of its grammar an answer would go on without one.
             message = "'ignore_eos' and a grammar exclude each other; leave one out."
             raise invalid_request(message, param="ignore_eos")
+        if submission.constraint is not None and submission.sampling.beams is not None:
+            message = "Beams keep to no grammar; leave one of them out."
+            raise invalid_request(message, param="num_beams")
         if submission.top_logprobs:
             message = "This engine gives the chosen token's log probability and no alternatives."
             raise not_supported("top_logprobs", message)
@@ -202,7 +205,7 @@ class BatchingEngine:
         outputs = running.handle.read()
         if not outputs:  # the cache is exhausted
             return self._give_up(running)
-        (output,) = outputs.values()
+        output = running.chosen(outputs)
         token_ids, chances = output.generated_ids, output.generated_log_probs
         echoed: _Logprobs | None = None
         if (echoes := running.echoes) > 0:
@@ -222,7 +225,9 @@ class BatchingEngine:
                 request_id, text, token_ids, logprobs=logprobs, prompt_logprobs=echoed
             )
         del self._running[request_id]
-        if self._mirror is not None:
+        if self._mirror is not None and running.submission.sampling.beams is not None:
+            self._mirror.take(running.blocks)
+        elif self._mirror is not None:
             # The last token was never fed, so its keys and values do not exist.
             self._mirror.remember(running.submission.prompt_ids + running.generated[:-1])
         finish: FinishCause = "length" if reason.name == "LENGTH" else "stop"

@@ -74,12 +74,15 @@ def read_model_files(folder: Path) -> ModelFiles:
             end_tokens=manifest.end_tokens,
             compressed=compressed,
         )
-    generation = json_file(folder, "generation_config.json")
+    generation, config = (
+        json_file(folder, "generation_config.json"),
+        json_file(folder, "config.json"),
+    )
     return ModelFiles(
         folder=folder,
-        context_tokens=context_tokens_of(json_file(folder, "config.json")),
+        context_tokens=context_tokens_of(config),
         sampling=_sampling(generation),
-        end_tokens=_token_ids(generation.get("eos_token_id")),
+        end_tokens=_end_tokens(generation, config),
         compressed=compressed,
     )
 
@@ -197,10 +200,16 @@ def positive(value: Any) -> int | None:  # noqa: ANN401 - JSON
     return value if usable else None
 
 
+def _end_tokens(*files: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return every end that a file declares, each once."""
+    ends = (end for file in files for end in _token_ids(file.get("eos_token_id")))
+    return tuple(dict.fromkeys(ends))
+
+
 def _token_ids(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - JSON
     if not isinstance(value, list):
         value = [value]
-    return tuple(v for v in cast("list[object]", value) if isinstance(v, int) and v >= 0)
+    return tuple(v for v in cast("list[object]", value) if type(v) is int and v >= 0)
 
 
 def _sampling(generation: Mapping[str, Any]) -> Sampling:

@@ -155,6 +155,7 @@ def open_batching_engine(options: EngineOptions) -> BatchingEngine:
         max_sequences=options.max_sequences,
         device=core.execution_devices(expression) if expression.meta else expression.text,
         grammar=True,
+        beam_search=True,
         properties={
             **{name: str(value) for name, value in properties.items()},
             "requested_device": options.device,

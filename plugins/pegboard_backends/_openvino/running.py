@@ -43,8 +43,19 @@ class Running:
 
     @property
     def blocks(self) -> int:
-        """Count the blocks of the cache that this request takes."""
-        return blocks_of(len(self.submission.prompt_ids) + len(self.generated))
+        """Count the blocks of the cache that this request takes, all its beams together."""
+        beams = self.submission.sampling.beams
+        count = 1 if beams is None else beams.count
+        return blocks_of(len(self.submission.prompt_ids) + len(self.generated)) * count
+
+    def chosen(self, outputs: Mapping[int, Any]) -> Any:  # noqa: ANN401 - GenAI's
+        """Return the sequence that is this answer's: of several beams the one of its rank."""
+        beams = self.submission.sampling.beams
+        if beams is None:
+            (output,) = outputs.values()
+            return output
+        best = sorted(outputs.values(), key=lambda output: -float(output.score))
+        return best[min(beams.rank, len(best) - 1)]
 
     @property
     def echoes(self) -> int:

@@ -18,7 +18,7 @@ from pegboard_contracts.errors import ApiError, invalid_request, not_supported
 
 from pegboard_backends._openvino import library
 from pegboard_backends._openvino.detokenizer import Detokenizer, DetokenizerFactory
-from pegboard_backends._openvino.sampling_config import generation_config
+from pegboard_backends._openvino.sampling_config import generation_config, known_ends
 from pegboard_backends._openvino.token_table import build_token_table
 
 logger = logging.getLogger(__name__)
@@ -56,9 +56,9 @@ class StatefulEngine:
         """Open the pipeline. Prompts of more than `max_prompt_tokens` are refused."""
         self._open_pipeline = open_pipeline
         self._pipeline: Any = open_pipeline()
-        ends = {*end_tokens, *self._pipeline.get_generation_config().stop_token_ids}
-        self._ends = frozenset(end for end in ends if end >= 0)
-        table = build_token_table(self._pipeline.get_tokenizer(), also_special=self._ends)
+        tokenizer = self._pipeline.get_tokenizer()
+        self._ends = known_ends(self._pipeline.get_generation_config(), tokenizer, end_tokens)
+        table = build_token_table(tokenizer, also_special=self._ends)
         self._detokenizers = DetokenizerFactory(table)
         self._info = info
         self._max_prompt_tokens = max_prompt_tokens
@@ -77,6 +77,8 @@ class StatefulEngine:
             raise ApiError(503, message, code="engine_busy", retry_after=1)
         if submission.constraint is not None:
             raise not_supported("response_format", "This device cannot keep answers to a grammar.")
+        if submission.sampling.beams is not None:
+            raise not_supported("num_beams", "This device searches no beams.")
         if submission.logprobs:
             raise not_supported("logprobs", "This device gives no log probabilities.")
         prompt = len(submission.prompt_ids)

@@ -73,6 +73,7 @@ class ScriptedEngine:
             device=self._device,
             # Constraints are taken and shown, never obeyed.
             grammar=True,
+            beam_search=True,
             top_logprobs=_TOP_LOGPROBS,
             prompt_logprobs_problem=None,
             properties={key: value for key, value in named.items() if value is not None},
