@@ -258,3 +258,10 @@ def test_a_model_to_begin_with_can_be_registered_as_it_is(wire: Wire) -> None:
     assert wire.client.delete("/v1/models/mine").json()["deleted"] is True
     assert wire.catalogued("mine") is None
     assert Path(wire.folder / "models.json").exists()
+
+
+def test_the_openai_preset_leaves_native_routes_alone(make_wire: MakeWire) -> None:
+    wire = make_wire({"one": {}}, "--compat", "openai")
+    refusal(wire.client.get("/v1/models/context"), 422, "missing_required_parameter")
+    wire.refused("/v1/models/context", 422, "missing_required_parameter")
+    wire.refused("/v1/chat/completions", 400, "missing_required_parameter")
