@@ -21,6 +21,7 @@ INTERRUPTED = 130
 
 _HUB = "hf:"
 _SCRIPTED = "scripted:"
+_SHOWN_WHOLE = (_HUB, "package:")
 _SUFFIXES = (".gguf", ".json")
 # Two letters at least: `C:` is a drive.
 _SCHEME = re.compile(r"[a-z][a-z0-9_+-]+:")
@@ -45,9 +46,11 @@ def pull(client: ServerClient, settings: Settings, namespace: argparse.Namespace
         _tell_access(client, body["source_model"], namespace)
         return _begin(client, "/v1/models/download-custom", body, namespace)
     namespace.model = known["id"]
-    if _given(namespace, *_CONVERSION) or not known["is_downloaded"]:
+    running = operations.running_operation(known) is not None
+    preparing = running and known["progress"]["operation_type"] != "load"
+    if _given(namespace, *_CONVERSION) or not known["is_downloaded"] or preparing:
         return convert(client, settings, namespace)
-    if namespace.load:
+    if namespace.load or running:
         return _begin(client, "/v1/models/load", {"model": known["id"]}, namespace)
     return _report(known, namespace, "ready_to_load", "loaded")
 
@@ -130,8 +133,12 @@ def _known(client: ServerClient, namespace: argparse.Namespace) -> Model | None:
     """Return the registered model that a pull means: by its id, an alias, or its source."""
     if namespace.id is not None:
         return None  # the server compares what is registered under it
+    spec = namespace.spec
     for model in client.get("/v1/models/status")["models"]["available"]:
-        if namespace.spec in (model["id"], *model["aliases"], model["source_model"]):
+        if spec in (model["id"], *model["aliases"]):
+            return dict(model)
+        # Of a path the status shows the last name alone, which others have too.
+        if spec.startswith(_SHOWN_WHOLE) and spec == model["source_model"]:
             return dict(model)
     return None
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LAST_WORDS_SECONDS = 2.0
+_TICK_SECONDS = 1.0  # the date of responses
 _KEEP_ALIVE = 30  # clients that drop idle connections after 5 seconds must be the first to do so
 
 _EXAMPLES = """\
@@ -103,6 +104,7 @@ class _Server(Server):
             )
         )
         self._ready_line = ready_line
+        self.stop = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then say so."""
@@ -119,6 +121,12 @@ class _Server(Server):
         await super().shutdown(sockets)
         if self.server_state.tasks:
             await asyncio.wait(set(self.server_state.tasks), timeout=_LAST_WORDS_SECONDS)
+
+    async def main_loop(self) -> None:
+        """Serve until `stop` is set; uvicorn's own loop looks ten times a second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stop.wait(), _TICK_SECONDS)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -139,7 +147,7 @@ def _cut_off_quietly(app: ASGIApp) -> ASGIApp:
 
 
 async def _serve(application: Application, server: _Server, listener: socket.socket) -> None:
-    stop = asyncio.Event()
+    stop = server.stop
 
     def stop_or_hurry() -> None:
         server.force_exit = stop.is_set()

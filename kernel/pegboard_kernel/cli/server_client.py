@@ -8,6 +8,7 @@ import urllib.parse
 from collections.abc import Generator
 from typing import Any, cast
 
+from pegboard_kernel.faults import StartupError
 from pegboard_kernel.settings import Settings
 
 
@@ -28,12 +29,19 @@ class ServerClient:
     """Talk to the server at a URL, one connection a call. Any thread."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
-        """Keep the address; nothing is sent yet. A path such as `/v1` is dropped."""
+        """Keep the address; nothing is sent yet. A path such as `/v1` is dropped.
+
+        Raises `StartupError` for what is no address.
+        """
         self.url = url
-        parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
+        try:
+            parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
+            port = parts.port
+        except ValueError:
+            raise StartupError(f"--url: '{url[:200]}' is no address of a server") from None
         secure = parts.scheme == "https"
         self._connection = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        self._address = (parts.hostname or "127.0.0.1", parts.port or (443 if secure else 80))
+        self._address = (parts.hostname or "127.0.0.1", port or (443 if secure else 80))
         self._headers = {"content-type": "application/json", "connection": "close"}
         if api_key:
             self._headers["authorization"] = f"Bearer {api_key}"
