@@ -63,7 +63,8 @@ def test_a_model_for_accounts_names_the_login(shell: Shell, hub: HubServer) -> N
 def test_a_search_prints_addresses(shell: Shell, hub: HubServer) -> None:
     files = {GGUF: b"GGUF" + b"\0" * 64}
     loud = "owner/find-\x1b[2Jme"
-    hub.models |= {"owner/find-one": HubModel(files, downloads=7), loud: HubModel(files)}
+    for name, downloads in (("owner/find-one", 7), (loud, 1)):
+        hub.models[name] = HubModel(files, downloads=downloads, tags=["openvino"])
     table = shell.models("search", "find")
     assert table.splitlines()[0].split() == ["ADDRESS", "DOWNLOADS", "LIKES", "TASK"]
     assert table.splitlines()[1].split() == ["hf:owner/find-one", "7", "1", "text-generation"]

@@ -79,11 +79,14 @@ def _add_looking(add: Add) -> None:
     verb = add("show", model_listing.show_model, "show everything about a model", "smollm2")
     _add_model(verb)
     words = "search the hub; nothing says that a hit runs here"
-    verb = add("search", model_listing.search, words, "qwen3", "minilm --task feature-extraction")
+    verb = add("search", model_listing.search, words, "qwen3", "minilm --task embeddings")
     verb.add_argument("query", metavar="QUERY", help="words of the repository's name")
     verb.add_argument("--limit", type=int, default=10, help="most hits, 1 to 50. Default: 10.")
     verb.add_argument(
-        "--task", default="text-generation", help="task of the hub. Default: text-generation."
+        "--task",
+        default="text-generation",
+        help="text-generation, embeddings, rerank, or the hub's own word. "
+        "Default: text-generation.",
     )
     words = "show what contexts are and may become, or change one"
     verb = add("context", model_listing.contexts, words, "", "smollm2", "smollm2 4096")
