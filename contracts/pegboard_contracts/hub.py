@@ -98,5 +98,9 @@ class ModelHub(Protocol):
         ...
 
     async def search(self, query: str, *, limit: int = 10, task: str) -> list[SearchHit]:
-        """Search repositories, most downloaded first."""
+        """Search repositories of a form that is served or converted, most downloaded first.
+
+        `task` is one that a backend does: the hub's word for it, `embeddings` or `rerank`.
+        Raises 400 for another one and 409 for a token that the hub does not accept.
+        """
         ...

@@ -155,6 +155,7 @@ class HubClient:
 
     def bounded(self, work: Callable[[], T]) -> T:
         """Run questions that together may take as long as one. Raises `ApiError` 502."""
+        _session()  # loading the library is no fault of the hub's
         try:
             return within(self._timeout, work)
         except TimeoutError:

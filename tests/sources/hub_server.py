@@ -304,7 +304,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            with suppress(OSError):  # the other side went away
+                self.wfile.write(body)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import stat
@@ -20,7 +21,7 @@ from pegboard_contracts.hub import ModelHub
 from pegboard_model_sources.hub import Hub
 
 from tests.sources.conftest import MakeHub
-from tests.sources.hub_server import STRANGER, TOKEN, HubModel, HubServer
+from tests.sources.hub_server import SIGNATURE, STRANGER, TOKEN, HubModel, HubServer
 
 UNKNOWN = "hf_" + "NobodyKnowsThis1"
 
@@ -269,7 +270,7 @@ def test_91_a_token_appears_nowhere(
     out, err = capfd.readouterr()
     text = repr(told) + caplog.text + out + err
     assert "owner/gated" in text
-    for secret in (STRANGER, UNKNOWN, STRANGER[3:], UNKNOWN[3:]):
+    for secret in (STRANGER, UNKNOWN, STRANGER[3:], UNKNOWN[3:], SIGNATURE):
         assert secret not in text
 
 
@@ -364,6 +365,94 @@ def test_a_search_finds_the_most_downloaded_first(server: HubServer, make_hub: M
     assert run(service.search("nothing like it", task="text-generation")) == []
 
 
+def test_a_search_finds_only_what_can_be_served(server: HubServer, make_hub: MakeHub) -> None:
+    useful = {"safetensors": "a/x-1", "gguf": "a/x-2", "OpenVINO": "a/x-3", "pytorch": "a/x-4"}
+    for tag, name in useful.items():
+        server.models[name] = HubModel({}, tags=[tag], downloads=1)
+    for number, tags in enumerate(
+        [["mlx", "safetensors"], ["peft", "safetensors"], ["lora", "safetensors"], ["onnx"], []]
+    ):
+        server.models[f"b/x-{number}"] = HubModel({}, tags=tags, downloads=9)
+    server.models["c/x"] = HubModel({}, tags=["gguf"], pipeline_tag="sentence-similarity")
+    _, service = make_hub()
+    hits = run(service.search("x", task="text-generation"))
+    assert {hit.id for hit in hits} == set(useful.values())
+    assert run(service.search("x", task="embeddings")) == []
+    for task in ("text-to-image", "", "text-generation\n"):
+        error = refused(service.search("x", task=task))
+        assert (error.status, error.param) == (400, "task")
+        assert "rerank" in error.message
+
+
+def test_a_search_shows_no_strangers_words_as_they_are(
+    server: HubServer, make_hub: MakeHub
+) -> None:
+    fine: dict[str, Any] = {"pipeline_tag": "text-generation", "tags": ["safetensors"]}
+    names = ["../../etc", "a/b/c", "a", "a/b@main", "a/b#x", "hf:a/b", "a/<b>", "a/b\n", "", "a/--"]
+    hits: list[dict[str, Any]] = [{"id": name} | fine for name in names]
+    hits.append({"id": "other/task", "pipeline_tag": "text-to-image", "tags": ["safetensors"]})
+    hits.append(
+        {
+            "id": "owner/good",
+            "downloads": 1 << 70,
+            "likes": -5,
+            "pipeline_tag": "text-generation",
+            "tags": ["safetensors", "\x1b[31mred\u202e", "\n", "y" * 9999],
+        }
+    )
+    server.api_body = json.dumps(hits * 3).encode()
+    found = run(make_hub()[1].search("x", limit=50, task="text-generation"))
+    assert [hit.id for hit in found] == ["owner/good"]
+    assert (found[0].downloads, found[0].likes) == (1 << 53, 0)
+    assert all(tag.isprintable() and 0 < len(tag) <= 200 for tag in found[0].tags)
+    assert msgspec.json.encode(found)
+
+
+def test_an_account_with_a_strange_name_can_be_shown(server: HubServer, make_hub: MakeHub) -> None:
+    server.accounts[TOKEN] = "some\x1b[31m\u202ebody\n" + "x" * 100_000
+    status = run(make_hub()[1].set_token(TOKEN))
+    assert status.username.isprintable()
+    assert len(status.username) == 100
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_a_mirror_without_accounts_is_told_so(
+    server: HubServer, make_hub: MakeHub, status: int
+) -> None:
+    _, service = make_hub()
+    run(service.set_token(TOKEN))
+    server.api_status = status
+    for call in (service.set_token(STRANGER), service.test()):
+        error = refused(call)
+        assert (error.status, error.code) == (502, "hub_unreachable")
+        assert "accounts" in error.message
+    assert service.status().status == "network_error"
+
+
+def test_a_search_tells_of_a_token_that_is_not_accepted(
+    server: HubServer, make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", UNKNOWN)
+    error = refused(make_hub()[1].search("x", task="text-generation"))
+    assert (error.status, error.code) == (409, "hf_token_invalid")
+    server.api_status = 429
+    error = refused(make_hub()[1].search("x", task="text-generation"))
+    assert (error.status, error.code) == (409, "hf_rate_limited")
+
+
+def test_a_mirrors_password_is_not_shown(
+    server: HubServer, make_hub: MakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.models["owner/open"] = HubModel({"config.json": b"{}", "model.safetensors": b"1"})
+    secret = server.url.replace("http://", "http://me:s3cret@")
+    monkeypatch.setenv("HF_ENDPOINT", secret)
+    _, service = make_hub()
+    for name in ("owner/open", "owner/none"):
+        report = run(service.preflight(name))
+        assert report.model_url == f"{server.url}/{name}"
+        assert "s3cret" not in repr(report)
+
+
 @pytest.mark.parametrize(
     "body", [b"{}", b"<html>", b"[1]", b'[{"id": 1}]', b"\xff", b"[" * 100_000]
 )
@@ -393,6 +482,44 @@ def test_without_a_network_everything_answers_within_bounds(
         assert (error.status, error.code) == (502, "hub_unreachable")
     assert time.monotonic() - begun < 20
     assert service.status().configured
+
+
+def test_many_questions_to_a_silent_hub_end_within_bounds(
+    server: HubServer, make_hub: MakeHub
+) -> None:
+    server.silence = 60.0
+    _, service = make_hub(timeout=0.5)
+
+    async def ask_often() -> list[Any]:
+        asked = (service.preflight("owner/open") for _ in range(100))
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    begun = time.monotonic()
+    errors = run(ask_often())
+    assert {(error.status, error.code) for error in errors} == {(502, "hub_unreachable")}
+    assert any("too many questions" in error.message for error in errors)
+    assert time.monotonic() - begun < 20
+
+
+def test_who_goes_away_frees_a_place_when_the_hub_answers(
+    server: HubServer, make_hub: MakeHub
+) -> None:
+    server.silence = 60.0
+    server.models["owner/open"] = HubModel({"config.json": b"{}", "model.safetensors": b"1"})
+    _, service = make_hub(timeout=30.0)
+
+    async def go_away() -> Any:
+        for _ in range(3):
+            asked = [asyncio.create_task(service.preflight("owner/open")) for _ in range(8)]
+            await asyncio.wait(asked, timeout=0.2)
+            for task in asked:
+                task.cancel()
+            await asyncio.wait(asked)
+        server.silence = 0.0
+        server.speak.set()
+        return await service.preflight("owner/open")
+
+    assert run(go_away()).granted
 
 
 def calls(service: ModelHub) -> list[Any]:
