@@ -20,6 +20,7 @@ from pegboard_tool_formats.llama3_json import Llama3Json
 from pegboard_tool_formats.mistral import Mistral
 from pegboard_tool_formats.mistral_nemo import MistralNemo
 from pegboard_tool_formats.phi4 import Phi4
+from pegboard_tool_formats.qwen3_coder import Qwen3Coder
 
 from tests.kernel.runtime import serving
 
@@ -85,6 +86,33 @@ def test_a_call_that_was_ended_too_early_goes_on() -> None:
     mend = reader.mend(Hermes(), (WEATHER,), 0)
     assert mend is not None
     events += reader.feed('me", "days": 3}}\n</tool_call>')
+    assert told(events) == (["weather"], '{"city": "Rome", "days": 3}', [True])
+
+
+@pytest.mark.parametrize("wrong", ["city: Rome", '{"city": "Rome"}'])
+def test_a_tagged_call_is_completed_where_its_parameters_should_begin(wrong: str) -> None:
+    reader = MendingReader(lambda new_id: Qwen3Coder().reader((WEATHER,), new_id))
+    events = reader.feed("<tool_call>\n<function=weather>\n") + reader.feed(wrong)
+    assert reader.broken
+    mend = reader.mend(Qwen3Coder(), (WEATHER,), 0)
+    assert mend is not None
+    assert mend.kept == 0
+    rest = GrammarReader(mend.constraint.value).draw(random.Random(1))  # noqa: S311 - no secret
+    events += reader.feed(rest) + reader.finish()
+    names, arguments, done = told(events)
+    assert (names, done) == (["weather"], [True])
+    assert set(json.loads(arguments)) == {"city", "days"}
+
+
+def test_a_tagged_call_that_was_ended_too_early_goes_on_inside_its_value() -> None:
+    reader = MendingReader(lambda new_id: Qwen3Coder().reader((WEATHER,), new_id))
+    events = reader.feed("<tool_call>\n<function=weather>\n<parameter=city>\nRo")
+    assert reader.inside
+    mend = reader.mend(Qwen3Coder(), (WEATHER,), 0)
+    assert mend is not None
+    rest = "me\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"
+    assert GrammarReader(mend.constraint.value).shortest().endswith(rest[-24:])
+    events += reader.feed(rest) + reader.finish()
     assert told(events) == (["weather"], '{"city": "Rome", "days": 3}', [True])
 
 
