@@ -37,6 +37,7 @@ class Shell:
     folder: Path
     environment: dict[str, str]
     server: RunningServer | None = None
+    seconds: float = _SECONDS
 
     @property
     def url(self) -> str:
@@ -51,7 +52,7 @@ class Shell:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
+            timeout=self.seconds,
             check=False,
         )
 
