@@ -313,6 +313,23 @@ def test_files_that_can_be_served_are_used_as_they_are(
 
 
 @pytest.mark.usefixtures("staged")
+@pytest.mark.parametrize("result", [{"embedding": {"dimensions": 8}}, {"rerank": {}}])
+def test_models_that_write_nothing_are_tried_too(tmp_path: Path, result: dict[str, Any]) -> None:
+    act(tmp_path, result=result)
+
+    async def scenario() -> None:
+        async with on_stage(tmp_path) as home:
+            view = await converted(home)
+            assert view.state is ModelState.READY_TO_LOAD, view.error
+            assert view.kind == next(iter(result))
+            act(tmp_path, result=result | {"load_error": "It is broken."})
+            assert "It is broken." in ((await converted(home)).error or "")
+            assert (tmp_path / "models" / "one" / "script.json").read_text() == json.dumps(result)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("staged")
 def test_a_source_that_denies_is_heard_before_anything_is_queued(tmp_path: Path) -> None:
     act(tmp_path, deny="Accept its terms first.")
 

@@ -158,11 +158,14 @@ def test_leftovers_that_nobody_knows_are_removed_and_a_lost_backup_is_not(tmp_pa
     fill(places.models / f".one.staging-{OPERATION}", "half")
     fill(places.models / f".one.deleted-{'1' * 32}", "half")
     fill(places.models / ".of the user", "kept")
+    (tmp_path / "operations").mkdir()
+    (tmp_path / "operations" / f".{OPERATION}.json.new").write_text("{")
     fill(tmp_path / "engines" / f".one.deleted-{'2' * 32}", "half")
     assert recover(tmp_path, catalogue(tmp_path)) == []
     assert content(places) == "old"
     assert {path.name for path in places.models.iterdir()} == {"one", ".of the user"}
     assert list((tmp_path / "engines").iterdir()) == []
+    assert list((tmp_path / "operations").iterdir()) == []
 
 
 def test_a_process_that_is_left_is_ended_and_a_strangers_is_not(tmp_path: Path) -> None:

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from filelock import FileLock
 from pegboard_contracts.models import ModelEntry
 
 from pegboard_kernel.durable import write_durably
 from pegboard_kernel.models.catalogue import check_id
-from pegboard_kernel.preparation.places import OPERATIONS
+from pegboard_kernel.preparation.places import LOCKS, OPERATIONS
 
 logger = logging.getLogger(__name__)
+
+_LOCK_SECONDS = 10.0
 
 Step = Literal["fetching", "converting", "finalizing", "replacing"]
 
@@ -45,11 +48,26 @@ class Journal:
     def __init__(self, data_dir: Path) -> None:
         """Keep where; nothing is read."""
         self.folder = data_dir / OPERATIONS
+        # No id begins with a dot, so that it is no model's lock.
+        self._lock_file = data_dir / LOCKS / ".operations.lock"
 
     def write(self, note: Note) -> None:
         """Write a note durably."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_durably(self._path(note), msgspec.json.encode(note))
+        with self._writing():
+            write_durably(self._path(note), msgspec.json.encode(note))
+
+    def sweep(self) -> None:
+        """Remove what cut writes left: nobody writes while it is done."""
+        if not self.folder.is_dir():
+            return
+        with self._writing():
+            for path in self.folder.glob(".*.new"):
+                path.unlink(missing_ok=True)
+
+    def _writing(self) -> FileLock:
+        self._lock_file.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(self._lock_file, timeout=_LOCK_SECONDS)
 
     def remove(self, note: Note) -> None:
         """Remove a note; one that is not there is removed already."""

@@ -246,6 +246,7 @@ class Preparation:
         source = self._source
         if not source.remote:
             return await asyncio.to_thread(source.resolve, self._address)
+        self._tell(Report(phase=Phase.RESOLVING, message="asking the source"))
         environment = await asyncio.to_thread(source.child_environment)
         assignment = Assignment(
             work="fetch",

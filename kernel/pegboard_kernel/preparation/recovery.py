@@ -62,6 +62,8 @@ def recover(data_dir: Path, catalogue: Catalogued) -> list[Recovered]:
                 recovered.append(_stuck(note, error.message))
         except OSError as error:
             recovered.append(_stuck(note, f"{error.strerror or type(error).__name__}."))
+    with contextlib.suppress(OSError):
+        journal.sweep()
     for folder in (data_dir / MODELS, data_dir / ENGINES):
         _sweep(data_dir, folder, {note.operation_id for note in journal.notes()})
     for one in recovered:
