@@ -52,6 +52,14 @@ def test_a_token_is_asked_for_kept_and_never_shown(shell: Shell) -> None:
     assert "unrecognized arguments" in shell.run("hub", "login", TOKEN).stderr
 
 
+def test_a_token_that_others_could_read_on_the_way_is_told(alone: Shell) -> None:
+    done = alone.run("hub", "login", "--url", "http://0.0.0.0:1", stdin=f"{TOKEN}\n")
+    warning, fault = done.stderr.splitlines()
+    assert "is not encrypted" in warning
+    assert "no server answers" in fault
+    assert "not encrypted" not in alone.refused("hub", "status")
+
+
 def test_a_model_for_accounts_names_the_login(shell: Shell, hub: HubServer) -> None:
     hub.models["owner/closed"] = HubModel({GGUF: b"GGUF" + b"\0" * 64}, gated=True)
     told = shell.refused("models", "pull", "hf:owner/closed")

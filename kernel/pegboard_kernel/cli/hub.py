@@ -69,6 +69,8 @@ def _login(client: ServerClient, settings: Settings, namespace: argparse.Namespa
     token = _token(namespace.env)
     if token is None:
         return 2
+    if not client.is_private:
+        complain(f"the way to {client.url} is not encrypted: who listens to it reads the token")
     return _tell(client.post("/v1/huggingface/token", {"token": token}), namespace)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os.path
 import re
 import urllib.parse
 from pathlib import Path
@@ -173,7 +174,7 @@ def _source(spec: str) -> str:
     kind = _SCRIPTED if spec.startswith(_SCRIPTED) else ""
     path = Path(spec.removeprefix(kind)).expanduser()
     if (kind or not _SCHEME.match(spec)) and path.exists():
-        return kind + str(path.absolute())
+        return kind + os.path.normpath(path.absolute())
     if not kind and _is_word(spec):
         message = (
             f"'{spec}' is no registered model, none to begin with, and no file or folder; "

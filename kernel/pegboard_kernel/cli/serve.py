@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import errno
+import gc
 import json
 import logging
 import math
@@ -114,6 +115,8 @@ class _Server(Server):
             if error.errno == errno.EADDRINUSE:
                 raise _PortInUseError from None
             raise
+        # What is here now stays; the garbage collector need not walk it while answers run.
+        gc.freeze()
         print(self._ready_line, flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

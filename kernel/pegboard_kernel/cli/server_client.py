@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import json
 import urllib.parse
 from collections.abc import Generator
@@ -10,6 +11,8 @@ from typing import Any, cast
 
 from pegboard_kernel.faults import StartupError
 from pegboard_kernel.settings import Settings
+
+_CONNECT_SECONDS = 15.0
 
 
 class ServerError(Exception):
@@ -31,7 +34,8 @@ class ServerClient:
     def __init__(self, url: str, api_key: str | None) -> None:
         """Keep the address; nothing is sent yet. A path such as `/v1` is dropped.
 
-        Raises `StartupError` for what is no address.
+        `is_private` tells whether nobody on the way can read what is sent. Raises
+        `StartupError` for what is no address.
         """
         self.url = url
         try:
@@ -42,11 +46,12 @@ class ServerClient:
         secure = parts.scheme == "https"
         self._connection = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         self._address = (parts.hostname or "127.0.0.1", port or (443 if secure else 80))
+        self.is_private = secure or _is_loopback(self._address[0])
         self._headers = {"content-type": "application/json", "connection": "close"}
         if api_key:
             self._headers["authorization"] = f"Bearer {api_key}"
 
-    def get(self, path: str, *, timeout: float = 5.0) -> dict[str, Any]:
+    def get(self, path: str, *, timeout: float = 15.0) -> dict[str, Any]:
         """Return the JSON object behind a path; raises `ServerError`."""
         return cast("dict[str, Any]", self._json("GET", path, None, timeout))
 
@@ -111,8 +116,10 @@ class ServerClient:
         self, method: str, path: str, body: str | None, timeout: float | None
     ) -> http.client.HTTPResponse:
         host, port = self._address
-        connection = self._connection(host, port, timeout=timeout)
+        connection = self._connection(host, port, timeout=_CONNECT_SECONDS)
         try:
+            connection.connect()
+            connection.sock.settimeout(timeout)
             connection.request(method, path, body, self._headers)
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
@@ -120,6 +127,13 @@ class ServerClient:
         if response.status >= 400:
             raise _refusal(response)
         return response
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _refusal(response: http.client.HTTPResponse) -> ServerError:
