@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +19,8 @@ from filelock import FileLock
 from pegboard_contracts.errors import ApiError
 from pegboard_contracts.lifecycle import ConversionOptions
 from pegboard_contracts.models import ModelState, ModelView, Phase
+from pegboard_kernel.models.catalogue_file import CatalogueFile
+from pegboard_kernel.preparation.recovery import recover
 
 from tests.kernel.runtime import until
 from tests.lifecycle.house import House, children, house, refused
@@ -407,6 +412,39 @@ def test_work_that_ends_leaves_none_of_its_family(tmp_path: Path) -> None:
                 assert not psutil.pid_exists(pid)
 
     asyncio.run(scenario())
+
+
+SERVER = """
+import asyncio, sys
+from tests.lifecycle.test_preparation import LATER, Path, on_stage
+async def main():
+    async with on_stage(Path(sys.argv[1])) as home:
+        await home.lifecycle.convert("one", LATER)
+        await home.lifecycle.settled("one")
+asyncio.run(main())
+"""
+
+
+@pytest.mark.usefixtures("staged")
+@pytest.mark.parametrize("work", ["fetch", "convert"])
+def test_edge_65_a_server_that_is_killed_takes_the_whole_family_along(
+    tmp_path: Path, work: str
+) -> None:
+    target = old_files(tmp_path)
+    act(tmp_path, **{work: {"family": True, "hang": True}})
+    told = tmp_path / "stage" / "family.json"
+    server = subprocess.Popen([sys.executable, "-c", SERVER, str(tmp_path)])
+    asyncio.run(until(told.exists, 60))
+    family = [psutil.Process(pid) for pid in json.loads(told.read_text())]
+    family += psutil.Process(server.pid).children(recursive=True)
+    server.kill()
+    assert server.wait(10) == -signal.SIGKILL
+    assert psutil.wait_procs(family, timeout=20)[1] == []
+    file = CatalogueFile(tmp_path / "models.json", default_device="CPU")
+    (recovered,) = recover(tmp_path, file)
+    assert ("download" in recovered.message) is (work == "fetch")
+    assert (target / "old.bin").exists()
+    check_clean(tmp_path)
 
 
 FAULTS: list[tuple[dict[str, Any], str]] = [
