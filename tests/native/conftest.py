@@ -51,7 +51,7 @@ class Wire:
         return next(entry for entry in models if entry["id"] == model)
 
     def wait(self, model: str, *states: str) -> Json:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while (shown := self.model(model))["status"] not in states:
             assert time.monotonic() < end, f"{model} does not become {states}: {shown}"
         return shown
