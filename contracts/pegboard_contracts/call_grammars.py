@@ -8,6 +8,7 @@ fits. Objects are written without members that nobody declared.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,6 +46,15 @@ def arguments_document(tool: Tool) -> dict[str, Any]:
     return document
 
 
+def unwritable(subject: str) -> ApiError:
+    """Make the refusal of a name that would not survive in the model's syntax of calls."""
+    message = (
+        f"{subject} cannot be written in this model's syntax of calls, so that they cannot be "
+        "guaranteed; use letters, digits, '_' and '-'."
+    )
+    return invalid_request(message, param="tools", code="name_not_enforceable")
+
+
 def json_arguments(builder: GrammarBuilder, tool: Tool) -> tuple[str, list[str]]:
     """Return the expression of a tool's arguments as JSON, and the keywords it leaves open."""
     translator = SchemaTranslator(builder, arguments_document(tool))
@@ -59,7 +69,9 @@ class CallSyntax(msgspec.Struct, frozen=True, kw_only=True):
     the text that begins nothing but calls. A format without one gives `free_answer`: the
     expression of a whole answer that need not call, from the builder, the call's expression
     and whether several calls may be made. Without both, strict tools under `auto` are refused.
-    `example` is what arguments look like, for instructions.
+    `example` is what arguments look like, for instructions. `names` is the regular
+    expression of the names that can be written, where those are not part of a JSON text:
+    calls of others cannot be guaranteed and are refused.
     """
 
     begin: str
@@ -71,9 +83,12 @@ class CallSyntax(msgspec.Struct, frozen=True, kw_only=True):
     example: str = '{"argument": "value"}'
     arguments: Callable[[GrammarBuilder, Tool], tuple[str, list[str]]] = json_arguments
     free_answer: Callable[[GrammarBuilder, str, bool], str] | None = None
+    names: str | None = None
 
     def call(self, builder: GrammarBuilder, tool: Tool) -> str:
         """Return the expression of one call from the tool's name on."""
+        if self.names is not None and re.fullmatch(self.names, tool.name) is None:
+            raise unwritable(f"The name of tool '{tool.name}'")
         opening = string_fragment(tool.name) + self.begin.partition("{name}")[2]
         return f"{literal(opening)} {_arguments(self, builder, tool)}"
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from pegboard_contracts.call_grammars import arguments_document, free_text
+from pegboard_contracts.call_grammars import arguments_document, free_text, unwritable
 from pegboard_contracts.conversation import Tool
 from pegboard_contracts.grammar import (
     GrammarBuilder,
@@ -27,6 +27,7 @@ from pegboard_contracts.grammar.string_formats import ENFORCED
 _STRING_KEYWORDS = ("pattern", "format", "minLength", "maxLength")
 _LENGTHS = ("minLength", "maxLength")
 _LONGEST_LINE = 256
+_NAME = re.compile(r"[^<>\n]{0,256}")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _CONTENT_KEYWORDS = ("contentMediaType", "contentEncoding", "contentSchema")
 _TEXTS = frozenset(
@@ -61,7 +62,8 @@ def raw_arguments(
     `member` makes the expression of one argument from its name and its value's, which holds
     the line break before the closing tag; free text may leave that out. Required and
     optional ones come in the schema's order. Raw text holds none of the `markers`.
-    Raises `ApiError` 400 as the translator does.
+    Optional ones whose names would break their tag are left out. Raises `ApiError` 400
+    where such a one is required, and as the translator does.
     """
     document = arguments_document(tool)
     checked = SchemaTranslator(GrammarBuilder(), document)
@@ -77,6 +79,10 @@ def raw_arguments(
     required = cast("list[str]", found.get("required", []))
     parts: list[str] = []
     for name in [*declared, *(name for name in required if name not in declared)]:
+        if _NAME.fullmatch(name) is None:
+            if name in required:
+                raise unwritable(f"The required property '{name}'")
+            continue
         values.name = name
         value = values.ended(declared.get(name, True), name)
         rule = builder.rule("argument", member(name, value))

@@ -28,6 +28,7 @@ _MESSAGE = "<|message|>"
 _ENDS = ("<|call|>", "<|end|>", "<|return|>")
 _RECIPIENT = re.compile(r"\bto=(\S+)")
 _SYNTAX = CallSyntax(
+    names=r'[^\s<>"\\\x00-\x1f]+',
     begin=_CHANNEL + "commentary to=functions.{name} " + _CONSTRAIN + "json" + _MESSAGE,
     end=_ENDS[0],
     between=_START + "assistant",

@@ -23,7 +23,13 @@ _OPENING = "[TOOL_CALLS]"
 _ARGUMENTS = "[ARGS]"
 _CALL_ID = "[CALL_ID]"
 _WORD = re.compile(r"[^\s\[{]*")
-_SYNTAX = CallSyntax(begin=_OPENING + "{name}" + _ARGUMENTS, end="", between="", trigger=_OPENING)
+_SYNTAX = CallSyntax(
+    begin=_OPENING + "{name}" + _ARGUMENTS,
+    end="",
+    between="",
+    trigger=_OPENING,
+    names=r'[^\s\[{"\\\x00-\x1f]+',
+)
 
 
 class Mistral(ToolFormat):

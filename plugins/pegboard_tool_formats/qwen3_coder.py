@@ -65,6 +65,7 @@ _SYNTAX = CallSyntax(
     trigger=_OPENING,
     example=f"{_PARAMETER}argument_name>\nvalue\n{_PARAMETER_END}\n",
     arguments=_arguments,
+    names=r'(?!\s)[^<>"\\\x00-\x1f]+(?<!\s)',
 )
 
 

@@ -178,6 +178,45 @@ def test_a_literal_ends_before_a_digit_that_the_engine_would_swallow() -> None:
     assert literal("grün an 日本語a") == '"grün an 日本語a"'
 
 
+ODD_NAMES = (
+    *("a b", " a ", "a\nb", "a.b", "functions.x", "ä", "日本", "{name}", "a>b", "a\\b", '"q"'),
+    *("[ARGS]", "a[b", "a to=b", "x<|message|>", "<tool_call>", "</tool_call>", "</function>"),
+)
+
+
+def _guaranteed(made: ToolFormat, tool: Tool) -> Any:
+    """Return the arguments that a forced call is read with, or the code of the refusal."""
+    try:
+        constraint = made.constraint([tool], REQUIRED, parallel=False)
+    except ApiError as error:
+        return error.code
+    assert constraint is not None
+    answer = GrammarReader(constraint.value).draw(random.Random(3))  # noqa: S311 - no secret
+    [call] = calls_of(read(made.reader([tool], counted_ids()), list(answer)))
+    assert (call.name, call.complete) == (tool.name, True)
+    return json.loads(call.arguments)
+
+
+@pytest.mark.parametrize("made", FORMATS, ids=lambda made: type(made).__name__)
+def test_an_odd_name_is_called_or_refused(made: ToolFormat) -> None:
+    schema = {"type": "object", "properties": {"p": {"const": 7}}, "required": ["p"]}
+    for name in ODD_NAMES:
+        found = _guaranteed(made, Tool(name=name, parameters=schema))
+        assert found in ({"p": 7}, "name_not_enforceable"), name
+    assert _guaranteed(made, Tool(name="a.b-c_1", parameters=schema)) == {"p": 7}
+
+
+@pytest.mark.parametrize("made", FORMATS, ids=lambda made: type(made).__name__)
+@pytest.mark.parametrize("required", [True, False])
+def test_an_odd_property_is_written_left_out_or_refused(made: ToolFormat, required: bool) -> None:
+    for name in ODD_NAMES:
+        schema = {"type": "object", "properties": {name: {"const": 7}}}
+        schema["required"] = [name] if required else []
+        found = _guaranteed(made, Tool(name="f", parameters=schema))
+        refusals = ({name: 7}, "name_not_enforceable" if required else {})
+        assert found in refusals, name
+
+
 @pytest.mark.parametrize("made", FORMATS, ids=lambda made: type(made).__name__)
 def test_nothing_is_guaranteed_unasked(made: ToolFormat) -> None:
     assert made.constraint(TOOLS, ToolChoice(), parallel=True) is None
