@@ -112,7 +112,8 @@ def of(path: str, change: Callable[[Json], object]) -> Spoil:
     def spoil(
         asked: str, status: int, headers: dict[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
-        if urlsplit(asked).path == path and status == 200:
+        is_json = headers["content-type"].startswith("application/json")
+        if urlsplit(asked).path == path and status == 200 and is_json:
             found = json.loads(body)
             change(found)
             body = json.dumps(found).encode()
