@@ -27,6 +27,8 @@ from tests.structured_outputs.tool_sets import QUESTIONS, TOOL_SETS
 pytestmark = [pytest.mark.real_model, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 TOKENS = 512
+MOST_CALLS = 2
+"""As many as the server allows an answer of so many tokens."""
 FORMATS: dict[str, ToolFormat] = {
     "hermes": Hermes(),
     "llama3_json": Llama3Json(),
@@ -34,14 +36,11 @@ FORMATS: dict[str, ToolFormat] = {
     "qwen3_coder": Qwen3Coder(),
     "generic_json": GenericJson(),
 }
-ENDING = {"qwen3_coder": 0.3}
-"""Shares of answers that end by themselves, where they are lower than the usual one.
+ENDING = 0.85
+"""The share of answers that end by themselves.
 
-Its texts may have many lines, and so small a model ends few: 62 to 78 of 100 are seen.
+Below the 93 to 98 of 100 that are seen, so that the draw of a run decides nothing.
 """
-
-USUAL_ENDING = 0.8
-"""Below the 93 of 100 that are seen, so that the draw of a run decides nothing."""
 
 TEMPERATURE_ONE = Sampling(
     temperature=1.0,
@@ -102,7 +101,9 @@ def test_forced_calls_are_valid_and_end(
     asked: dict[int, tuple[str, Sequence[Tool], ToolChoice]] = {}
     for (label, tools), question in itertools.product(TOOL_SETS.items(), QUESTIONS):
         named = question is QUESTIONS[1]
-        choice = ToolChoice(mode="required", names=(tools[0].name,) if named else ())
+        choice = ToolChoice(
+            mode="required", names=(tools[0].name,) if named else (), most_calls=MOST_CALLS
+        )
         constraint = tool_format.constraint(tools, choice, parallel=not named)
         assert constraint is not None
         text = prompt(tool_format, tools, choice, question)
@@ -128,4 +129,4 @@ def test_forced_calls_are_valid_and_end(
     # Figures for people, seen with `pytest -s`.
     print(f"{name}: {len(ended)} of {len(asked)} ended, {len(problems)} problems")  # noqa: T201
     assert problems == {}
-    assert len(ended) >= ENDING.get(name, USUAL_ENDING) * len(asked)
+    assert len(ended) >= ENDING * len(asked)

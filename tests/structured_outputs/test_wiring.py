@@ -182,6 +182,17 @@ def test_strict_names_what_is_not_enforced(server: Server) -> None:
     assert "items.uniqueItems" in error["message"]
 
 
+def test_annotations_of_openapi_are_none_of_a_grammar_s_business(server: Server) -> None:
+    told = {"x-order": 1, "example": 7, "xml": {"name": "n"}, "externalDocs": {"url": "https://x"}}
+    schema = {"type": "integer", "minimum": 7, "maximum": 7, **told}
+    server.ask("call", **schema_format(schema))
+    (constraint,) = server.constraints(1)
+    assert constraint is not None
+    assert '"7"' in constraint
+    status, error = server.refusal("call", **schema_format({**schema, "xy": 1}))
+    assert (status, "'xy'" in error["message"]) == (400, True)
+
+
 def test_a_pattern_that_takes_for_ever_to_check_harms_nobody(server: Server) -> None:
     schema: Any = {"type": "array", "uniqueItems": True, "items": {"type": "string"}}
     evil: dict[str, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pegboard_contracts.grammar.merging import ANNOTATIONS, is_list, is_object
+from pegboard_contracts.grammar.merging import is_annotation, is_list, is_object
 
 _VALUES = frozenset({"const", "default", "enum", "examples", "required"})
 _SCHEMAS_BY_NAME = frozenset({"$defs", "definitions", "patternProperties", "properties"})
@@ -16,7 +16,7 @@ def keywords_of(schema: Any) -> set[str]:  # noqa: ANN401 - client data
         return set[str]().union(*map(keywords_of, schema))
     if not is_object(schema):
         return set()
-    found = {name for name in schema if name not in ANNOTATIONS}
+    found = {name for name in schema if not is_annotation(name)}
     for name, part in schema.items():
         if name in _SCHEMAS_BY_NAME and is_object(part):
             found |= keywords_of(list(part.values()))

@@ -32,14 +32,23 @@ ANNOTATIONS = frozenset(
         "definitions",
         "deprecated",
         "description",
+        "discriminator",
         "example",
         "examples",
+        "externalDocs",
         "readOnly",
         "title",
         "writeOnly",
+        "xml",
     }
 )
-"""Keywords that say nothing about what is valid."""
+"""Keywords that say nothing about what is valid, in JSON schemas and in those of OpenAPI."""
+
+
+def is_annotation(keyword: str) -> bool:
+    """Tell a keyword that says nothing about what is valid, OpenAPI's `x-...` among them."""
+    return keyword in ANNOTATIONS or keyword.startswith("x-")
+
 
 _LARGER = {"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"}
 _SMALLER = {"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"}
@@ -63,7 +72,7 @@ def merge(left: Schema, right: Schema) -> Schema:
             continue
         if keyword not in merged:
             merged[keyword] = right[keyword]
-        elif merged[keyword] != right[keyword] and keyword not in ANNOTATIONS:
+        elif merged[keyword] != right[keyword] and not is_annotation(keyword):
             merged[keyword] = _combine(keyword, left[keyword], right[keyword])
     _merge_objects(merged, left, right)
     return merged

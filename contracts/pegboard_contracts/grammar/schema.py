@@ -15,9 +15,9 @@ from pegboard_contracts.errors import ApiError
 from pegboard_contracts.grammar import schema_objects, schema_values
 from pegboard_contracts.grammar.builder import GrammarBuilder, json_literal
 from pegboard_contracts.grammar.merging import (
-    ANNOTATIONS,
     ConflictError,
     Schema,
+    is_annotation,
     is_list,
     is_object,
     merge,
@@ -107,7 +107,7 @@ class SchemaTranslator:
             return self._reference(schema["$ref"], path)
         schema = self.flat(schema, path)
         for keyword in schema:
-            if keyword not in _STRUCTURE | ANNOTATIONS and keyword not in _TYPE_OF_KEYWORD:
+            if not (is_annotation(keyword) or keyword in _STRUCTURE or keyword in _TYPE_OF_KEYWORD):
                 self.report(path, keyword)
         if "const" in schema or "enum" in schema:
             return self._values(schema, path)
@@ -202,7 +202,7 @@ class SchemaTranslator:
         if not is_list(branches) or not branches:
             raise schema_error(f"has a {keyword} that is no list of schemas", path)
         base = {key: value for key, value in schema.items() if key != keyword}
-        has_base = any(key not in ANNOTATIONS for key in base)
+        has_base = not all(map(is_annotation, base))
         parts: list[str] = []
         kept: list[Any] = []
         for index, branch in enumerate(branches):
@@ -281,7 +281,7 @@ class SchemaTranslator:
 
 
 def _is_bare_reference(schema: Schema) -> bool:
-    return all(key == "$ref" or key in ANNOTATIONS for key in schema)
+    return all(key == "$ref" or is_annotation(key) for key in schema)
 
 
 def _fits(value: Any, kinds: list[str]) -> bool:  # noqa: ANN401 - any JSON value
