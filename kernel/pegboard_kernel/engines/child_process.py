@@ -34,12 +34,17 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     Reports are decoded where the loop reads the pipe and handed over at once, without a
     task. `on_report` gets every report but answers, which belong to `call`. `on_gone` is
-    called once, when the process has ended and all that it said was read. Writing never
-    waits: what the pipe does not take is kept.
+    called once, when the process has ended and all that it said was read. `on_read` is
+    called when all reports that arrived together were handed over. Writing never waits: what
+    the pipe does not take is kept.
     """
 
     def __init__(
-        self, kind: str, on_report: Callable[[Report], None], on_gone: Callable[[], None]
+        self,
+        kind: str,
+        on_report: Callable[[Report], None],
+        on_gone: Callable[[], None],
+        on_read: Callable[[], None] | None = None,
     ) -> None:
         """Prepare a child of a kind, `engine` or `preparer`; nothing is started."""
         self.kind = kind
@@ -47,6 +52,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self.pid = 0
         self._on_report = on_report
         self._on_gone = on_gone
+        self._on_read = on_read
         self._splitter = FrameSplitter()
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._last_call = 0
@@ -116,6 +122,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
         except (ValueError, msgspec.MsgspecError):
             logger.exception("the %s process %s breaks the protocol", self.kind, self.pid)
             self.kill()
+        if self._on_read is not None:
+            self._on_read()
 
     def _answered(self, answer: Answer) -> None:
         future = self._calls.pop(answer.call_id, None)

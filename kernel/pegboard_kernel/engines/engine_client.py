@@ -43,8 +43,9 @@ class EngineClient:
         self._opening = opening
         self._hang_timeout = hang_timeout
         self._on_gone = on_gone
-        self._child = ChildProcess("engine", self._reported, self._child_gone)
+        self._child = ChildProcess("engine", self._reported, self._child_gone, self._wake)
         self._streams: dict[int, TokenStream] = {}
+        self._fed: list[TokenStream] = []
         self._cancelled: dict[int, float] = {}
         self._ids = itertools.count(1)
         self._opened: asyncio.Future[EngineInfo] | None = None
@@ -158,6 +159,13 @@ class EngineClient:
                 self._forget(event.request_id)
             if not stream.put(event):
                 self.cancel(stream)
+            self._fed.append(stream)
+
+    def _wake(self) -> None:
+        """Let consumers go on, once for all that arrived together."""
+        fed, self._fed = self._fed, []
+        for stream in fed:
+            stream.wake()
 
     def _forget(self, request_id: int) -> None:
         del self._streams[request_id]
