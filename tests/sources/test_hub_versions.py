@@ -32,6 +32,7 @@ def library(pytestconfig: pytest.Config, version: str) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(960)
 @pytest.mark.parametrize("version", ["1.0.0", "1.21.0", "2.4.0"])
 def test_the_source_works_with_the_library(library: Path, version: str) -> None:
     """The library is found before the one of this environment, which stays as it is."""
