@@ -169,6 +169,7 @@ UNSUPPORTED_SAMPLING: dict[str, tuple[Any, ...]] = {
     "prompt_logprobs": (0, False),
     "pruning_ratio": (0,),
     "relevance_weight": (),
+    "skip_special_tokens": (True,),
     "top_n_sigma": (0, -1),
     "tree_depth": (0,),
     "typical_p": (1,),

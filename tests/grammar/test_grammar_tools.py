@@ -7,7 +7,7 @@ import random
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pegboard_contracts.errors import ApiError
 from pegboard_contracts.grammar import GrammarBuilder, SchemaTranslator
@@ -42,6 +42,7 @@ def grammar_of(schema: object) -> str:
     return builder.text(SchemaTranslator(builder, schema).expression())
 
 
+@settings(deadline=None)
 @given(st.sampled_from([PERSON, LIST, {}]), st.integers(0, 2**16), st.floats(0, 1))
 def test_any_beginning_can_be_gone_on_with(
     schema: dict[str, object], seed: int, share: float

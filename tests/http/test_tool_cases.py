@@ -217,3 +217,9 @@ def test_c24_a_choice_of_none_offers_and_reads_no_calls(matrix: str) -> None:
     assert told(choice) == (WHOLE, [], "stop")
     prompt = httpx.get(f"{matrix}/debug/scripted/scripted").json()["requests"][-1]["prompt"]
     assert '"f"' not in prompt
+
+
+def test_c19_markers_never_show_and_keeping_them_is_refused_by_name(matrix: str) -> None:
+    assert told(answer(matrix, "whole", tools=[function("f")], skip_special_tokens=True))[0] == ""
+    refused = ask(matrix, "whole", skip_special_tokens=False)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (501, "skip_special_tokens")
