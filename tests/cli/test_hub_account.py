@@ -16,7 +16,9 @@ GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 @pytest.fixture(scope="module")
 def shell(make_shell: MakeShell, hub: HubServer) -> Shell:
-    return make_shell(env={"HF_ENDPOINT": hub.url})
+    shell = make_shell(env={"HF_ENDPOINT": hub.url})
+    shell.seconds = 300  # a real model is fetched, opened and asked
+    return shell
 
 
 def test_a_token_is_asked_for_kept_and_never_shown(shell: Shell) -> None:
