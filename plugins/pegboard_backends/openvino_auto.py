@@ -1,18 +1,23 @@
 """OpenVINO chooses or shares devices: AUTO, MULTI and HETERO expressions.
 
-Only AUTO:CPU and HETERO:CPU have been seen running; further devices are tested against a
-fake of OpenVINO's Core.
+Only AUTO:CPU, HETERO:CPU and MULTI:CPU have been seen running; further devices are tested
+against a fake of OpenVINO's Core.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 from pegboard_contracts.backend import Device
+from pegboard_contracts.engine import Engine
 from pegboard_contracts.errors import ApiError
 
 from pegboard_backends._openvino.devices import EXAMPLES, parse_device, suggestions
 from pegboard_backends._openvino.discovery import discover
+from pegboard_backends._openvino.opening import EngineOptions
+from pegboard_backends._openvino.stateful_opening import open_stateful_engine
 from pegboard_backends._openvino.text_backend import TextBackend
 
 
@@ -43,6 +48,16 @@ class OpenVinoAuto(TextBackend):
         """List nothing: single devices belong to the other plugins."""
         del refresh
         return ()
+
+    def open_engine(self, options: dict[str, Any]) -> Engine:
+        """Open the engine: with continuous batching, or on MULTI one request at a time.
+
+        The paged cache of continuous batching cannot be shared out among devices.
+        """
+        wanted = msgspec.convert(options, EngineOptions)
+        if parse_device(wanted.device).meta == "MULTI":
+            return open_stateful_engine(wanted)
+        return super().open_engine(options)
 
 
 plugin = OpenVinoAuto

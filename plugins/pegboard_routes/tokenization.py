@@ -88,7 +88,7 @@ class AppliedTemplate(msgspec.Struct, frozen=True, kw_only=True):
 class Tokenization(Plugin):
     """Serve `POST /tokenize`, `/detokenize` and `/apply-template`."""
 
-    summary = "POST /tokenize, /detokenize and /apply-template"
+    summary = "POST /tokenize, /detokenize and /apply-template, with and without /v1"
 
     @hookimpl
     def pegboard_provide_routers(self, services: Services) -> "Sequence[APIRouter]":
@@ -107,7 +107,11 @@ class Tokenization(Plugin):
         async def detokenize(request: Request) -> Response:
             body = await read_body(request, DetokenizeRequest, schema_status=status)
             asked = prompt_request(body.model, body.tokens, principal_of(request))
-            prompt = await preparer.prepare(asked)
+            try:
+                prompt = await preparer.prepare(asked)
+            except ApiError as error:
+                error.param = "tokens" if error.param == "prompt" else error.param
+                raise
             return json_response(
                 Detokenized(model=prompt.model, prompt=prompt.text, content=prompt.text)
             )
@@ -123,15 +127,16 @@ class Tokenization(Plugin):
             ("/detokenize", detokenize, "Show tokens' text", DetokenizeRequest, Detokenized),
             ("/apply-template", apply_template, "Render a chat", ChatRequest, AppliedTemplate),
         ):
-            router.add_api_route(
-                path,
-                endpoint,
-                methods=["POST"],
-                summary=summary,
-                response_model=None,
-                openapi_extra=request_schema(body),
-                responses=response_schema(shape, summary),
-            )
+            for prefix in ("", "/v1"):
+                router.add_api_route(
+                    prefix + path,
+                    endpoint,
+                    methods=["POST"],
+                    summary=summary,
+                    response_model=None,
+                    openapi_extra=request_schema(body),
+                    responses=response_schema(shape, summary),
+                )
         return [router]
 
 

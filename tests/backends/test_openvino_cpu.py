@@ -268,6 +268,41 @@ def test_long_text_is_counted_and_not_cut(tokenizer: PromptTokenizer) -> None:
 
 
 @real_model
+@pytest.mark.parametrize(
+    "text",
+    [
+        "   leading", "trailing   ", "a\n\n\n\nb", "\t\r\n", "a\x00b", "ÀÉÎõü", "👩‍👩‍👧‍👦",
+        "é e\u0301", "東京都に行く", "العربية", "ไทย", "a" * 10_000, "\ufeffbom", "\u200b",
+        "1234567",
+    ],
+)  # fmt: skip
+def test_c117_ids_and_text_are_the_same_there_and_back(
+    tokenizer: PromptTokenizer, text: str
+) -> None:
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.encode(tokenizer.decode(ids)) == ids
+
+
+@real_model
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("length", [1_000, 4_000, 8_000])
+def test_c109_a_cached_prompt_has_an_answer(open_engine: OpenEngine, length: int) -> None:
+    engine = open_engine()
+    draw = random.Random(length)  # noqa: S311 - the same prompt in every run
+    prompt = [draw.randrange(20, 40_000) for _ in range(length)]
+    first = answer(engine, ask(prompt, tokens=4))
+    again = answer(engine, ask(prompt, tokens=4))
+    longer = answer(engine, ask([*prompt, *ids_of(first), 50], tokens=4))
+    for events in (first, again, longer):
+        assert ids_of(events)
+    assert ids_of(again)[0] == ids_of(first)[0]
+    assert again[-1].cached_tokens > length - 64
+    assert longer[-1].cached_tokens >= again[-1].cached_tokens
+
+
+@real_model
 def test_special_text_in_a_message_is_ordinary(tokenizer: PromptTokenizer) -> None:
     assert {"<|im_start|>", "<|im_end|>"} <= tokenizer.special_texts()
     mark = "\ue000"

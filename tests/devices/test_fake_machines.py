@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pegboard_backends._openvino.core import DeviceCore
 from pegboard_backends._openvino.devices import parse_device
-from pegboard_backends._openvino.opening import EngineOptions, device_properties
+from pegboard_backends._openvino.model_files import ModelFiles
+from pegboard_backends._openvino.opening import (
+    EngineOptions,
+    device_properties,
+    engine_properties,
+)
 from pegboard_backends.openvino_auto import plugin as auto_plugin
 from pegboard_backends.openvino_cpu import plugin as cpu_plugin
 from pegboard_backends.openvino_gpu import plugin as gpu_plugin
 from pegboard_backends.openvino_npu import plugin as npu_plugin
 from pegboard_contracts.backend import Backend
 from pegboard_contracts.errors import ApiError
+from pegboard_contracts.generation import Sampling
 
 from tests.devices.conftest import CPU, GPU, NPU, Machine
 
@@ -74,6 +81,30 @@ def test_properties_are_checked_before_a_model_is_compiled(
     assert (caught.value.status, caught.value.code) == (400, "unknown_property")
     assert fault in caught.value.message
     assert "NUM_STREAMS" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "expected"),
+    [
+        ("CPU", {}, {"INFERENCE_PRECISION_HINT": "f32"}),
+        ("GPU.0", {}, {}),
+        (
+            "GPU.0",
+            {"precision_hint": "f16", "kv_cache_precision": "u8", "streams": 2},
+            {"INFERENCE_PRECISION_HINT": "f16", "KV_CACHE_PRECISION": "u8", "NUM_STREAMS": 2},
+        ),
+    ],
+)
+def test_precisions_are_the_gpus_own_unless_hints_are_given(
+    device: str, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    files = ModelFiles(
+        folder=Path(), context_tokens=None, sampling=Sampling(), end_tokens=(), compressed=True
+    )
+    expression = parse_device(device)
+    own = gpu_plugin().defaults(expression) if device.startswith("GPU") else {}
+    options = EngineOptions(source="", cache_dir="", device=device, **own, **given)
+    assert engine_properties(files, options, expression) == expected
 
 
 def test_properties_belong_to_devices() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import psutil
 import pytest
 from openai import OpenAI
 from pegboard_backends._openvino.opening import EngineOptions
@@ -92,7 +94,7 @@ def greedy(engine: Engine) -> list[int]:
     return tokens
 
 
-@pytest.mark.parametrize("device", ["AUTO:CPU", "HETERO:CPU"])
+@pytest.mark.parametrize("device", ["AUTO:CPU", "HETERO:CPU", "MULTI:CPU"])
 def test_expressions_that_lead_to_the_cpu_answer_as_it_does(open_engine: Open, device: str) -> None:
     engine = open_engine(auto_plugin, device)
     info = engine.describe()
@@ -216,7 +218,7 @@ def test_the_command_and_the_route_tell_the_same(start_server: Callable[..., Any
     assert "AUTO:NPU,GPU,CPU" in served["supported_examples"]
 
 
-def test_a_model_asked_for_on_a_missing_device(
+def test_edge_87_a_model_asked_for_on_a_missing_device(
     gguf: Path, start_server: Callable[..., Any], tmp_path: Path
 ) -> None:
     catalogue = tmp_path / "models.json"
@@ -230,6 +232,32 @@ def test_a_model_asked_for_on_a_missing_device(
     assert (found["far"]["status"], found["odd"]["status"]) == ("error", "error")
     assert "GPU.1 cannot be used" in found["far"]["error"]
     assert "Examples: CPU" in found["odd"]["error"]
+
+
+def test_c119_loads_that_fail_leave_no_process_behind(
+    gguf: Path, start_server: Callable[..., Any], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(gguf.read_bytes()[:3_000_000])
+    server = start_server("--model", f"m={broken}")
+    process = psutil.Process(server.pid)
+    with httpx.Client(base_url=server.url, timeout=120) as client:
+        for _ in range(3):
+            asked = client.post("/v1/models/load", json={"model": "m"})
+            assert asked.status_code < 500, asked.text
+            assert str(tmp_path) not in error_of_load(client)
+            left = [child.cmdline() for child in process.children(recursive=True)]
+            assert not [one for one in left if "engine" in one], left
+
+
+def error_of_load(client: httpx.Client) -> str:
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        (model,) = client.get("/v1/models").json()["data"]
+        if model["status"] == "error":
+            return str(model["error"])
+        time.sleep(0.1)
+    pytest.fail("the load neither ends nor fails")
 
 
 def test_completions_of_the_real_model(gguf: Path, start_server: Callable[..., Any]) -> None:
@@ -252,3 +280,5 @@ def test_completions_of_the_real_model(gguf: Path, start_server: Callable[..., A
         assert "".join(chunk.choices[0].text for chunk in streamed) == text
     back = httpx.post(f"{url}/detokenize", json={"model": "m", "tokens": ids}).json()
     assert back["prompt"] == prompt
+    odd = httpx.post(f"{url}/detokenize", json={"model": "m", "tokens": [10**9]})
+    assert (odd.status_code, odd.json()["error"]["param"]) == (400, "tokens")

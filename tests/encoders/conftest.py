@@ -118,7 +118,7 @@ def open_small(small_folder: Path, embeddings: Backend) -> OpenEncoder:
 
 @pytest.fixture
 def reference(converter: Path, tmp_path: Path) -> Callable[..., Any]:
-    """Ask the reference implementation: `vectors` of texts, or `scores` of pairs."""
+    """Ask the reference implementation: `vectors` or `tokens` of texts, or `scores` of pairs."""
 
     def ask(what: str, folder: Path, asked: object) -> Any:
         given, answer = tmp_path / "asked.json", tmp_path / "answer.json"

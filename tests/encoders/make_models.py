@@ -159,6 +159,14 @@ def reference_scores(folder: Path, pairs: list[list[str]]) -> list[float]:
     return scores
 
 
+def reference_tokens(texts: list[str]) -> list[list[int]]:
+    """Tokenize with the model's own library, whole."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(_minilm())
+    return [tokenizer(text, truncation=False)["input_ids"] for text in texts]
+
+
 def main(what: str, folder: Path, *files: Path) -> None:
     if what == "embedding":
         make_embedding(folder)
@@ -170,7 +178,13 @@ def main(what: str, folder: Path, *files: Path) -> None:
         shutil.copytree(_minilm(), folder)
     else:
         asked = json.loads(files[0].read_text())
-        made = reference_vectors(asked) if what == "vectors" else reference_scores(folder, asked)
+        made: Any
+        if what == "tokens":
+            made = reference_tokens(asked)
+        else:
+            made = (
+                reference_vectors(asked) if what == "vectors" else reference_scores(folder, asked)
+            )
         files[1].write_text(json.dumps(made))
 
 

@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 import pytest
 from openai import OpenAI
+from pegboard_backends._openvino.encoder_texts import EncoderTokenizer, TokenizedInput
 from pegboard_contracts.backend import Backend
 from pegboard_contracts.encoding import Encoded, EncoderInput
 
@@ -60,6 +61,36 @@ def test_vectors_are_those_of_the_reference(
     cosines = (ours * theirs).sum(1) / np.linalg.norm(theirs, axis=1)
     assert cosines.min() > 1 - 1e-3
     encoder.close()
+
+
+def test_c117_tokens_are_those_of_the_reference(
+    make_model: Callable[[str], Path], reference: Callable[..., Any]
+) -> None:
+    folder = make_model("embedding")
+    odd = [
+        *("", " ", "   leading", "trailing   ", "a\n\n\n\nb", "\t\r\n", "\x00", "a\x00b", "ÀÉÎõü"),
+        *(
+            "👩‍👩‍👧‍👦",
+            "é e\u0301",
+            "東京都に行く",
+            "العربية",
+            "ไทย",
+            "한국어",
+            "[CLS] [SEP] [MASK]",
+        ),
+        *("a" * 10_000, "a " * 500, "don't can't", "https://x.y/z?a=1&b=2", "\ufeffbom", "\u200b"),
+    ]
+    texts = [*odd, *sentences(200 - len(odd), (1, 4, 12, 40))]
+    tokenizer = EncoderTokenizer(folder, max_tokens=1 << 20, vocabulary=None, pairs=False)
+    ours = [
+        found.ids
+        for found in tokenizer.tokenize([EncoderInput(text) for text in texts])
+        if isinstance(found, TokenizedInput)
+    ]
+    theirs = reference("tokens", folder, texts)
+    assert len(ours) == len(theirs)
+    differing = [text[:20] for text, a, b in zip(texts, ours, theirs, strict=True) if a != b]
+    assert differing == []
 
 
 def test_scores_are_those_of_the_reference(

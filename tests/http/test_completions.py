@@ -186,6 +186,20 @@ def test_c120_several_answers_and_sampling_that_cannot_be_had(url: str) -> None:
         assert (response.status_code, error(response)["param"]) == (status, name)
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokenize", {"prompt": "one two"}),
+        ("/detokenize", {"tokens": []}),
+        ("/apply-template", {"messages": [{"role": "user", "content": "x"}]}),
+    ],
+)
+def test_tokens_are_shown_under_v1_too(url: str, path: str, body: dict[str, object]) -> None:
+    plain, prefixed = post(url, path, **body), post(url, f"/v1{path}", **body)
+    assert (plain.status_code, prefixed.status_code) == (200, 200)
+    assert plain.json() == prefixed.json()
+
+
 def test_tokens_and_their_text(url: str) -> None:
     told = post(url, "/tokenize", content="one two", with_pieces=True).json()
     assert (told["model"], told["count"], told["max_model_len"]) == ("scripted", 2, 64)

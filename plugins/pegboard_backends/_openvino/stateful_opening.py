@@ -70,7 +70,7 @@ def open_stateful_engine(options: EngineOptions) -> StatefulEngine:
         architecture_context_tokens=files.context_tokens,
         sampling=files.sampling,
         max_sequences=1,
-        device=expression.text,
+        device=core.execution_devices(expression) if expression.meta else expression.text,
         top_logprobs=None,
         properties={
             **{name: str(value) for name, value in properties.items()},
