@@ -54,6 +54,9 @@ class Arrivals:
 
     async def _bring(self, record: ModelRecord) -> None:
         async with self._room:
+            if record.state in AT_REST:
+                # A conversion is told as done a moment before its work is.
+                await settle(record)
             if record.state in AT_REST and record.found.downloaded:
                 await self._make_room(record)
                 self._loads.begin(record)
