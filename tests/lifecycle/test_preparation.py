@@ -414,6 +414,30 @@ def test_work_that_ends_leaves_none_of_its_family(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.usefixtures("staged")
+def test_a_supervisor_that_is_killed_leaves_no_group_behind(tmp_path: Path) -> None:
+    act(tmp_path, convert={"family": True, "hang": True})
+    told = tmp_path / "stage" / "family.json"
+
+    async def scenario() -> None:
+        async with on_stage(tmp_path) as home:
+            await home.lifecycle.convert("one", LATER)
+            await until(told.exists)
+            plain, *apart = [psutil.Process(pid) for pid in json.loads(told.read_text())]
+            worker = psutil.Process(int((tmp_path / "stage" / "converting.pid").read_text()))
+            supervisor = worker.parent()
+            assert supervisor is not None
+            supervisor.kill()
+            view = await home.lifecycle.settled("one")
+            assert "ended from outside" in (view.error or "")
+            await until(lambda: not plain.is_running() and not worker.is_running())
+            for process in apart:
+                process.kill()
+            check_clean(tmp_path)
+
+    asyncio.run(scenario())
+
+
 SERVER = """
 import asyncio, sys
 from tests.lifecycle.test_preparation import LATER, Path, on_stage

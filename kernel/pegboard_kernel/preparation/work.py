@@ -116,7 +116,10 @@ class Work:
 
     async def close(self) -> None:
         """End every process of the work; returns when they are gone, or after ten seconds."""
-        if self._child.pid == 0 or self._child.gone:
+        if self._child.pid == 0:
+            return
+        if self._child.gone:
+            self._end_group()
             return
         if sys.platform.startswith("linux"):
             with contextlib.suppress(ProcessLookupError):
@@ -126,6 +129,12 @@ class Work:
             await asyncio.to_thread(end_tree, self._child.pid)
             self._child.kill()
             await asyncio.wait((self._ended,), timeout=_KILL_SECONDS)
+
+    def _end_group(self) -> None:
+        """Kill what a supervisor left that was killed itself, but what left its group."""
+        if sys.platform.startswith("linux") and (self._child.exit_code or 0) < 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
 
     def _reported(self, report: Report) -> None:
         self._watch.sign()
