@@ -74,7 +74,8 @@ Told = tuple[str, list[tuple[str, str]], str | None]
 
 def told(choice: dict[str, Any]) -> Told:
     message = choice["message"]
-    calls = [call["function"] for call in message.get("tool_calls") or []]
+    parts: list[dict[str, Any]] = message.get("tool_calls") or []
+    calls: list[dict[str, str]] = [part["function"] for part in parts]
     pairs = [(call["name"], call["arguments"]) for call in calls]
     return message.get("content") or "", pairs, choice["finish_reason"]
 
@@ -84,7 +85,8 @@ def told_in(chunks: list[dict[str, Any]]) -> Told:
     for choice in itertools.chain.from_iterable(chunk["choices"] for chunk in chunks):
         text += choice["delta"].get("content") or ""
         finish = choice["finish_reason"] or finish
-        for part in choice["delta"].get("tool_calls") or []:
+        parts: list[dict[str, Any]] = choice["delta"].get("tool_calls") or []
+        for part in parts:
             call = calls.setdefault(part["index"], ["", ""])
             call[0] += part["function"].get("name") or ""
             call[1] += part["function"].get("arguments") or ""
