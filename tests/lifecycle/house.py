@@ -135,7 +135,7 @@ async def house(
 def children() -> list[psutil.Process]:
     """List the engine and preparer processes of this process that live."""
     found: list[psutil.Process] = []
-    for process in psutil.Process().children(recursive=True):
+    for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
             living = process.status() != psutil.STATUS_ZOMBIE
             if living and "pegboard_kernel.child" in " ".join(process.cmdline()):
