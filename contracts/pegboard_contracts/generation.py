@@ -57,6 +57,18 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     beams: Beams | None = None
 
 
+PLAIN_SAMPLING = Sampling(
+    temperature=1.0,
+    top_p=1.0,
+    top_k=0,
+    min_p=0.0,
+    repetition_penalty=1.0,
+    presence_penalty=0.0,
+    frequency_penalty=0.0,
+)
+"""Every token as likely as the model says."""
+
+
 class Constraint(msgspec.Struct, frozen=True, kw_only=True):
     """Carry what the engine's grammar must enforce on the answer.
 

@@ -25,23 +25,14 @@ from pegboard_contracts.engine import (
     TokenEvent,
 )
 from pegboard_contracts.errors import ApiError
-from pegboard_contracts.generation import Sampling
+from pegboard_contracts.generation import PLAIN_SAMPLING
 
 SUBCLASSED = [HealthCheck.differing_executors]
 """What hypothesis says about a law that several classes inherit; replaying works anyway."""
 
 _request_ids = itertools.count(1)
 
-GREEDY = Sampling(
-    temperature=0.0,
-    top_p=1.0,
-    top_k=0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    presence_penalty=0.0,
-    frequency_penalty=0.0,
-    seed=1,
-)
+GREEDY = msgspec.structs.replace(PLAIN_SAMPLING, temperature=0.0, seed=1)
 """Sampling as an engine receives it, with nothing left to chance."""
 
 

@@ -1,8 +1,8 @@
 """The frames between the server and its children: four bytes of length, then msgpack.
 
 The server sends an `Opening` or an `Assignment` first, then commands; a child answers with
-reports. What is
-called by name (`Call`) is a table in the child, so that a new call changes no frame.
+reports. What is called by name (`Call`) is a table in the child, so that a new call changes no
+frame.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pegboard_contracts.conversation import Conversation, Message, TextPart, Too
 from pegboard_contracts.engine import EngineInfo, FillMarks, Submission
 from pegboard_contracts.errors import ApiError, invalid_request, not_supported
 from pegboard_contracts.formats import Reader, ToolFormat, new_call_id
-from pegboard_contracts.generation import Constraint, GenerationRequest, Sampling
+from pegboard_contracts.generation import PLAIN_SAMPLING, Constraint, GenerationRequest, Sampling
 from pegboard_contracts.models import ModelEntry
 
 from pegboard_kernel.engines.engine_pair import EnginePair
@@ -19,16 +19,6 @@ from pegboard_kernel.generation.binding import Binding
 from pegboard_kernel.generation.format_choice import FALLBACK, ModelFormats
 from pegboard_kernel.generation.guarantees import Guarantee, Guarantees
 from pegboard_kernel.generation.mending import Mend, MendingReader
-
-_PLAIN_SAMPLING = Sampling(
-    temperature=1.0,
-    top_p=1.0,
-    top_k=0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    presence_penalty=0.0,
-    frequency_penalty=0.0,
-)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +189,7 @@ def merged_sampling(asked: Sampling, own: Sampling) -> Sampling:
         name: next(
             (
                 value
-                for source in (asked, own, _PLAIN_SAMPLING)
+                for source in (asked, own, PLAIN_SAMPLING)
                 if (value := getattr(source, name)) is not None
             ),
             None,

@@ -12,7 +12,7 @@ from pegboard_contracts.backend import Backend
 from pegboard_contracts.encoding import EncoderInput
 from pegboard_contracts.engine import Submission
 from pegboard_contracts.errors import ApiError
-from pegboard_contracts.generation import Sampling
+from pegboard_contracts.generation import PLAIN_SAMPLING
 from pegboard_contracts.models import ModelEntry
 
 from pegboard_kernel.board import Board
@@ -30,16 +30,7 @@ _DEVICE = "CPU"
 _CACHE_GB = 1.0
 _CONTEXT_TOKENS = 512
 _TEXT = "Hello"
-_GREEDY = Sampling(
-    temperature=0.0,
-    top_p=1.0,
-    top_k=0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    presence_penalty=0.0,
-    frequency_penalty=0.0,
-    min_tokens=0,
-)
+_GREEDY = msgspec.structs.replace(PLAIN_SAMPLING, temperature=0.0)
 
 
 def servable_in(folder: Path, backend: Backend) -> Path | None:
