@@ -69,10 +69,12 @@ def test_what_cannot_be_served_is_refused_before_anything_opens(
         cut.write_bytes(file.read(3_000_000))
     other = tmp_path / "model.safetensors"
     other.touch()
+    empty = tmp_path / "empty"
+    empty.mkdir()
     orders = {
         "truncated": order_of(cut, tmp_path),
         "neither": order_of(other, tmp_path),
-        "openvino_model.xml": order_of(tmp_path, tmp_path),
+        "openvino_model.xml": order_of(empty, tmp_path),
         "device": order_of(smollm2_gguf, tmp_path, device="GPU"),
         "max_squences": order_of(smollm2_gguf, tmp_path, options={"max_squences": 3}),
         "at least 1": order_of(smollm2_gguf, tmp_path, options={"max_sequences": 0}),

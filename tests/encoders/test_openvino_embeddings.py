@@ -102,6 +102,16 @@ def test_ids_of_another_vocabulary_are_refused(open_small: OpenEncoder, token: i
     assert "LangChain" in result.error["message"]
 
 
+def test_ids_are_refused_where_no_file_tells_the_vocabulary(
+    open_small: OpenEncoder, small_folder: Path
+) -> None:
+    write(small_folder, "config.json", {"max_position_embeddings": 64})
+    text, ids = open_small().encode([EncoderInput("fine"), EncoderInput(token_ids=[1])])
+    assert text.error is None
+    assert ids.error is not None
+    assert (ids.error["status"], ids.error["code"]) == (400, "token_ids_not_supported")
+
+
 def test_the_context_can_be_made_shorter_only(open_small: OpenEncoder) -> None:
     assert open_small(context_tokens=8).describe().context_tokens == 8
     assert open_small(context_tokens=800).describe().context_tokens == MAX_TOKENS

@@ -32,7 +32,7 @@ class EncoderTokenizer:
         """Open the tokenizer. Raises `ApiError` 400 when `pairs` are wanted and not known to it."""
         self._tokenizer = library.genai().Tokenizer(str(folder))
         self._max_tokens = max_tokens
-        self._vocabulary = vocabulary or len(self._tokenizer.get_vocab())
+        self._vocabulary = vocabulary or _vocabulary_of(self._tokenizer)
         if pairs:
             self._check_pairs()
 
@@ -83,6 +83,9 @@ class EncoderTokenizer:
 
     def _check_ids(self, one: EncoderInput) -> None:
         ids = one.token_ids
+        if ids and not self._vocabulary:
+            message = "The files of this model do not tell its vocabulary's size; send texts."
+            raise invalid_request(message, code="token_ids_not_supported")
         if ids and not (min(ids) >= 0 and max(ids) < self._vocabulary):
             message = (
                 f"Token ids of this model go from 0 to {self._vocabulary - 1}, and these come from "
@@ -118,6 +121,14 @@ class EncoderTokenizer:
         if not ids.size:
             return [[] for _ in texts[0]]
         return [row[kept].tolist() for row, kept in zip(ids, mask.astype(bool), strict=True)]
+
+
+def _vocabulary_of(tokenizer: Any) -> int:  # noqa: ANN401 - GenAI's
+    """Return how many tokens a tokenizer knows; 0 when it cannot tell, without a detokenizer."""
+    try:
+        return len(tokenizer.get_vocab())
+    except RuntimeError:
+        return 0
 
 
 def _clean(text: str) -> str:

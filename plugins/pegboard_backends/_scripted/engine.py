@@ -192,7 +192,9 @@ class _Run:
         if self.hanging:
             return None
         if self.cancelled:
-            return TokenEvent(request_id=request_id, finish="cancelled")
+            self.hanging = self._reached(self.answer.hang_after)
+            done = TokenEvent(request_id=request_id, finish="cancelled")
+            return None if self.hanging else done
         if now < self.next_at:
             return None
         self.next_at = now + self.answer.delay_ms / 1000
