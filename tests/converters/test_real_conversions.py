@@ -234,6 +234,10 @@ def family(pid: int) -> list[psutil.Process]:
     return [server, *server.children(recursive=True)]
 
 
+def has_children(pid: int) -> bool:
+    return len(family(pid)) > 1
+
+
 def ended(processes: list[psutil.Process]) -> bool:
     return not [one for one in processes if one.is_running() and one.status() != "zombie"]
 
@@ -253,8 +257,9 @@ def test_a_killed_server_leaves_the_old_model_or_none(
                 wire.post("/v1/models/convert", model="llama", load_after=False)
                 told = until_told(events, partial(tells, moment))
             assert moment in told[-1]["message"]
+            # The first moment is told right before there is a process.
+            asyncio.run(until(partial(has_children, wire.server.pid), 60))
             processes = family(wire.server.pid)
-            assert len(processes) > 1
             assert wire.server.stop(signal.SIGKILL) == -signal.SIGKILL
             asyncio.run(until(partial(ended, processes), 60))
         with serving(tmp_path, converter) as wire:
