@@ -23,6 +23,13 @@ from pegboard_contracts.json_text import string_fragment
 MOST_CALLS = 4
 """So many calls an answer to a forced choice may hold: some models never stop by themselves."""
 
+_CALLS_OF_A_SHORT_ANSWER = 8
+_ITEMS_FOR_A_CALL = 8
+"""So many items of a list without a limit may take the room of one call.
+
+Only a short answer limits them: what was cut within a list would be worth nothing.
+"""
+
 _INSTRUCTIONS = """\
 You can call these functions, one JSON object a line:
 
@@ -152,7 +159,8 @@ def guaranteed_calls(
     if not offered or choice.mode == "none" or not (strict or choice.mode == "required"):
         return None
     if choice.mode == "required":
-        return _forced(syntax, offered, most=_most(choice) if parallel else 1)
+        most = _most(choice) if parallel else 1
+        return _forced(syntax, offered, most=most, items=_most_items(choice))
     if syntax.free_answer is not None:
         builder = GrammarBuilder()
         answer = syntax.free_answer(builder, _call(syntax, builder, offered), parallel)
@@ -172,8 +180,16 @@ def _most(choice: ToolChoice) -> int:
     return MOST_CALLS if choice.most_calls is None else max(1, min(MOST_CALLS, choice.most_calls))
 
 
-def _forced(syntax: CallSyntax, tools: Sequence[Tool], *, most: int) -> Constraint:
-    builder = GrammarBuilder()
+def _most_items(choice: ToolChoice) -> int | None:
+    if choice.most_calls is None or choice.most_calls > _CALLS_OF_A_SHORT_ANSWER:
+        return None
+    return choice.most_calls * _ITEMS_FOR_A_CALL
+
+
+def _forced(
+    syntax: CallSyntax, tools: Sequence[Tool], *, most: int, items: int | None
+) -> Constraint:
+    builder = GrammarBuilder(most_items=items)
     call = _call(syntax, builder, tools)
     further = _sequence([_literal(syntax.between), call])
     several = f"({further}){{0,{most - 1}}}" if most > 1 else ""

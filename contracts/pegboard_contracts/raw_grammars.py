@@ -27,6 +27,7 @@ from pegboard_contracts.grammar.string_formats import ENFORCED
 _STRING_KEYWORDS = ("pattern", "format", "minLength", "maxLength")
 _LENGTHS = ("minLength", "maxLength")
 _LONGEST_LINE = 256
+_LINES_FOR_AN_ITEM = 3
 _NAME = re.compile(r"[^<>\n]{0,256}")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _CONTENT_KEYWORDS = ("contentMediaType", "contentEncoding", "contentSchema")
@@ -70,11 +71,11 @@ def raw_arguments(
     checked.expression()  # refuses what is malformed, and knows what stays open at the top
     translator = SchemaTranslator(builder, document)
     found = translator.flat(document, "")
-    values = _Values(
-        translator,
-        line=builder.rule("line", free_text(*markers, without="\n")),
-        lines=builder.rule("lines", free_text(*markers)),
-    )
+    line = builder.rule("line", free_text(*markers, without="\n"))
+    lines = free_text(*markers)
+    if builder.most_items is not None:
+        lines = f'{line} ("\\n" {line}){{0,{builder.most_items * _LINES_FOR_AN_ITEM - 1}}}'
+    values = _Values(translator, line=line, lines=builder.rule("lines", lines))
     declared = cast("dict[str, Any]", found.get("properties", {}))
     required = cast("list[str]", found.get("required", []))
     parts: list[str] = []

