@@ -214,12 +214,14 @@ class ChatRequest(SamplingFields, OutputFormatFields):
         "audio": (),
         "best_of": (1,),
         "documents": ([],),
+        "echo": (False,),
         "function_call": ("none",),
         "functions": ([],),
         "modalities": (["text"], []),
         "moderation": (),
         "prediction": (),
         "store": (False,),
+        "suffix": ("",),
         "web_search_options": (),
     }
     """Known fields that cannot be honoured, with the values that ask for nothing."""

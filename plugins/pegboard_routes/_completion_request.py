@@ -40,7 +40,10 @@ class CompletionRequest(SamplingFields, OutputFormatFields):
 
     model_config = ConfigDict(extra="allow")
 
-    refused: ClassVar[dict[str, tuple[Any, ...]]] = UNSUPPORTED_SAMPLING
+    refused: ClassVar[dict[str, tuple[Any, ...]]] = {
+        **UNSUPPORTED_SAMPLING,
+        "max_completion_tokens": (),
+    }
     """Known fields that cannot be honoured, with the values that ask for nothing."""
 
     prompt: Prompts

@@ -154,29 +154,54 @@ _ONLY_WITHOUT_BEAMS: dict[str, tuple[Any, ...]] = {
 UNSUPPORTED_SAMPLING: dict[str, tuple[Any, ...]] = {
     "adapters": ([],),
     "allowed_token_ids": (),
+    "apply_chat_template": (),
     "assistant_confidence_threshold": (0,),
     "bad_words": ([],),
     "branching_factor": (1,),
+    "do_sample": (True,),
     "dry_multiplier": (0,),
+    "eos_token_id": (),
     "grammar": ("",),
     "logit_bias": ({},),
     "lora_alpha": (),
     "lora_path": (),
     "max_length": (),
+    "max_new_tokens": (),
     "max_ngram_size": (0,),
+    "min_new_tokens": (0,),
     "mirostat": (0,),
     "num_assistant_tokens": (0,),
+    "num_return_sequences": (1,),
+    "parsers": ([],),
     "prompt_logprobs": (0, False),
     "pruning_ratio": (0,),
     "relevance_weight": (),
+    "return_omni_outputs": (False,),
+    "rng_seed": (),
     "skip_special_tokens": (True,),
+    "stop_criteria": (),
+    "stop_strings": ([],),
+    "structured_output_config": (),
     "top_n_sigma": (0, -1),
     "tree_depth": (0,),
     "typical_p": (1,),
     "use_beam_search": (False,),
     "xtc_probability": (0,),
 }
-"""Fields of other servers that no route can honour, with the values that ask for nothing."""
+"""Fields of others that no route can honour by that name, with the values that ask for nothing."""
+
+_NAMES_HERE = {
+    "do_sample": "temperature",
+    "eos_token_id": "stop_token_ids",
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "num_return_sequences": "n",
+    "rng_seed": "seed",
+    "stop_criteria": "early_stopping",
+    "stop_strings": "stop",
+    "structured_output_config": "response_format",
+}
+"""The engine's own names of what requests ask for by another one."""
 
 
 def refuse_unsupported(
@@ -186,7 +211,9 @@ def refuse_unsupported(
     for name, value in (extra or {}).items():
         idle = refused.get(name)
         if idle is not None and value is not None and value not in idle:
-            raise not_supported(name)
+            other = _NAMES_HERE.get(name)
+            hint = f"'{name}' is not a field of this server; use '{other}'." if other else None
+            raise not_supported(name, hint)
 
 
 def repeated(request: GenerationRequest, count: int) -> list[GenerationRequest]:

@@ -34,6 +34,7 @@ def test_expressions_are_normalized(written: str, read: str) -> None:
     [
         "AUTO:", "MULTI", "HETERO", "GPU,CPU", "AUTO:GPU,GPU", "GPU.x", "", "  ", "GPU.0.1",
         "BATCH:CPU", "AUTO:AUTO", "CPU(THREADS=1)", "MULTI:", "AUTO:GPU,,CPU", "MYRIAD",
+        "G PU", "GPU .1", "AUTO:CP U", "AU TO:CPU", "GPU.1\n2", "AUTO:GPU CPU",
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_answered_with_examples(written: str) -> None:

@@ -71,6 +71,21 @@ REFUSED: dict[str, object] = {
     "relevance_weight": 0.5,
     "tree_depth": 3,
 }
+# The engine's own names of what is asked for by another one.
+OTHER_NAMES: dict[str, tuple[object, str]] = {
+    "do_sample": (False, "temperature"),
+    "eos_token_id": (2, "stop_token_ids"),
+    "max_new_tokens": (5, "max_tokens"),
+    "min_new_tokens": (5, "min_tokens"),
+    "num_return_sequences": (2, "n"),
+    "rng_seed": (5, "seed"),
+    "stop_criteria": ("NEVER", "early_stopping"),
+    "stop_strings": (["x"], "stop"),
+    "structured_output_config": ({"regex": "a"}, "response_format"),
+    "apply_chat_template": (False, ""),
+    "parsers": (["x"], ""),
+    "return_omni_outputs": (True, ""),
+}
 # `echo` and `logprobs` have other names in chat, or no meaning; they have tests of their own.
 OTHERWISE = {"echo", "logprobs"}
 # Settled by the model and the server: its ends, its template, the readers of its answers.
@@ -152,6 +167,28 @@ def test_a_field_is_refused_by_its_name(url: str, route: str, name: str) -> None
     assert (response.status_code, error["type"]) == (501, "not_supported_error")
     assert error["param"] == name
     assert name in error["message"]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_the_engines_own_names_are_not_ignored(url: str, route: str, name: str) -> None:
+    value, here = OTHER_NAMES[name]
+    response = ask(url, route, **{name: value})
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (501, name)
+    assert f"'{here}'" in error["message"] or not here
+    assert ask(url, route, **{name: None}).status_code == 200
+
+
+def test_fields_of_the_other_route_are_not_ignored(url: str) -> None:
+    for route, fields in (
+        ("/v1/chat/completions", {"echo": True}),
+        ("/v1/chat/completions", {"suffix": "x"}),
+        ("/v1/completions", {"max_completion_tokens": 2}),
+    ):
+        (name,) = fields
+        response = ask(url, route, **fields)
+        assert (response.status_code, response.json()["error"]["param"]) == (501, name)
 
 
 @pytest.mark.parametrize("route", ROUTES)

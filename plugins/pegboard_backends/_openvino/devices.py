@@ -53,11 +53,11 @@ def family_of(device: str) -> str:
 
 
 def parse_device(expression: str) -> DeviceExpression:
-    """Parse an expression; case and blanks do not matter.
+    """Parse an expression; case does not matter, nor do blanks around names.
 
     Raises `ApiError` 400 `invalid_device` that shows examples.
     """
-    text = "".join(expression.split()).upper()
+    text = re.sub(r"\s*([:,])\s*", r"\1", expression.strip()).upper()
     meta, colon, listed = text.partition(":")
     if not colon:
         if text == "AUTO":
