@@ -60,6 +60,9 @@ class Converter(Plugin):
     model_backends: ClassVar[tuple[str, ...]] = ()
     """The words of the catalogue's `backend` whose models this plugin makes."""
 
+    default_weight_format: ClassVar[str | None] = None
+    """What an order gets whose `weight_format` nobody chose, and what the catalogue then says."""
+
     @abstractmethod
     def check(self, order: ConversionOrder) -> None:
         """Refuse what cannot be done, before anything is downloaded; `source` need not exist.

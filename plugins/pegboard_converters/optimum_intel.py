@@ -70,6 +70,7 @@ class OptimumIntel(Converter):
 
     summary = "models of transformers to OpenVINO IR with optimum-intel"
     model_backends = tuple(_TASKS)
+    default_weight_format = "int8"
     Settings = Settings
 
     def check(self, order: ConversionOrder) -> None:
@@ -86,7 +87,7 @@ class OptimumIntel(Converter):
         """Export and compress, then look whether everything is there."""
         report(Report(phase=Phase.CONVERTING, message="starting the converter"))
         _check_source(order.source)
-        weight_format = order.weight_format or "int8"
+        weight_format = order.weight_format or self.default_weight_format
         work = order.target / _WORK
         asked = {
             "source": str(order.source),

@@ -16,6 +16,8 @@ _FEWEST_TOKENS = 128
 _MOST_TOKENS = 262_144
 _MOST_OUTPUT = 65_536
 _HUB_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*/[A-Za-z0-9_][A-Za-z0-9._-]*([@#].*)?")
+_ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
+_LINES = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$"
 _WITHOUT_OUTPUT = ("openvino-embeddings", "openvino-rerank")
 
 
@@ -67,10 +69,14 @@ class RegisterRequest(NativeRequest):
         min_length=1, max_length=200, description="Id: letters, digits, '.', '_' and '-'."
     )
     source_model: Annotated[str, StringConstraints(strip_whitespace=True)] = Field(
-        min_length=1, max_length=240, description="Where the model comes from."
+        min_length=1, max_length=240, pattern=_ONE_LINE, description="Where the model comes from."
     )
-    name: str | None = Field(
-        default=None, min_length=1, max_length=160, description="Name for people."
+    name: Annotated[str, StringConstraints(strip_whitespace=True)] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=160,
+        pattern=_ONE_LINE,
+        description="Name for people.",
     )
     backend: str = Field(
         default="openvino-genai", min_length=1, max_length=80, description="What serves it."
@@ -93,7 +99,9 @@ class RegisterRequest(NativeRequest):
         le=_MOST_OUTPUT,
         description="Default and cap of answers; null is what the context leaves.",
     )
-    description: str | None = Field(default=None, max_length=2000, description="For people.")
+    description: str | None = Field(
+        default=None, max_length=2000, pattern=_LINES, description="For people."
+    )
     trust_remote_code: bool = Field(
         default=False, description="Run Python code of the model's repository when converting."
     )

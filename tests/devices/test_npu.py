@@ -240,7 +240,7 @@ def described(folder: Path, profile: dict[str, str], element_type: str = "i4") -
 
 
 @pytest.mark.parametrize(("profile", "problem"), PROFILES)
-def test_weights_that_can_end_the_process_are_refused(
+def test_edge_75_weights_that_can_end_the_process_are_refused(
     tmp_path: Path, profile: dict[str, str], problem: str | None
 ) -> None:
     found = npu_problem(described(tmp_path, profile))
@@ -248,7 +248,7 @@ def test_weights_that_can_end_the_process_are_refused(
     assert npu_problem(described(tmp_path, profile, "f16")) is None
 
 
-def test_lists_of_devices_lose_the_npu_for_such_weights(tmp_path: Path) -> None:
+def test_edge_75_lists_of_devices_lose_the_npu_for_such_weights(tmp_path: Path) -> None:
     bad = described(tmp_path, {})
     assert without_npu(parse_device("AUTO:NPU,GPU,CPU"), bad).text == "AUTO:GPU,CPU"
     assert without_npu(parse_device("AUTO"), bad).text == "AUTO"

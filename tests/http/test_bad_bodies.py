@@ -60,7 +60,7 @@ DEEP = 10_000
         b'{"model": "m"} trailing',
     ],
 )
-def test_what_is_no_json_object_is_refused_quickly(wire: Wire, body: bytes) -> None:
+def test_edge_97_what_is_no_json_object_is_refused_quickly(wire: Wire, body: bytes) -> None:
     chat = wire()
     begun = time.monotonic()
     response = chat.ask(body)
@@ -74,7 +74,7 @@ def test_what_is_no_json_object_is_refused_quickly(wire: Wire, body: bytes) -> N
 @pytest.mark.parametrize(
     "name", ["temperature", "top_p", "seed", "max_tokens", "frequency_penalty"]
 )
-def test_numbers_beyond_numbers_are_refused(wire: Wire, name: str, number: str) -> None:
+def test_edge_97_numbers_beyond_numbers_are_refused(wire: Wire, name: str, number: str) -> None:
     body = json.dumps(GOOD | {name: 0}).replace(f'"{name}": 0', f'"{name}": {number}')
     response = wire().ask(body.encode())
     assert (response.status_code, response.json()["error"]["param"]) == (422, name)
@@ -93,7 +93,7 @@ def test_numbers_that_cannot_cross_to_another_process_are_refused(wire: Wire, nu
         assert (response.status_code, response.json()["error"]["param"]) == (422, path)
 
 
-def test_duplicate_keys_and_lone_strings_of_any_size_do_no_harm(wire: Wire) -> None:
+def test_edge_97_duplicate_keys_and_lone_strings_of_any_size_do_no_harm(wire: Wire) -> None:
     body = b'{"model": "a", "model": "m", "messages": [{"role": "user", "content": "hi"}]}'
     chat = wire()
     assert chat.ask(body).status_code == 200

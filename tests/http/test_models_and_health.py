@@ -117,7 +117,7 @@ def test_health_tells_process_runtime_device_and_counts() -> None:
         ModelState.LOADING,
     ],
 )
-def test_c84_ready_is_503_while_a_model_is_prepared(state: ModelState) -> None:
+def test_c84_edge_93_ready_is_503_while_a_model_is_prepared(state: ModelState) -> None:
     response = get("/health/ready", state)
     assert response.status_code == 503
     assert response.headers["retry-after"] == "1"

@@ -111,6 +111,7 @@ class StageConverter(Converter):
 
     summary = "plays a converter"
     model_backends = ("scripted",)
+    default_weight_format = "int8"
 
     def check(self, order: ConversionOrder) -> None:
         if order.weight_format == "int3":

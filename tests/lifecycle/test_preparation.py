@@ -524,3 +524,19 @@ def test_code_of_a_repository_runs_only_when_somebody_said_so(
             assert told["trust_remote_code"] == trusted
 
     asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("staged")
+def test_the_catalogue_says_what_a_converter_chose(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with on_stage(tmp_path) as home:
+            view = await converted(home)
+            assert view.state is ModelState.READY_TO_LOAD, view.error
+            assert view.entry.weight_format == home.catalogued()["weight_format"] == "int8"
+            told = json.loads((tmp_path / "stage" / "convert.json").read_text())
+            assert told["weight_format"] == "int8"
+            assert (await converted(home, weight_format="fp16")).entry.weight_format == "fp16"
+            await converted(home)
+            assert home.catalogued()["weight_format"] == "fp16", "what was chosen stays"
+
+    asyncio.run(scenario())

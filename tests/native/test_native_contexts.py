@@ -77,7 +77,7 @@ def test_a_question_for_nothing_is_refused(
 
 @pytest.mark.parametrize("value", ['"4096"', "4096.0", "true", "null", "[4096]", "4e3", "NaN"])
 @pytest.mark.parametrize("field", ["context_tokens", "expected_context_tokens"])
-def test_76_integers_are_strict(wire: Wire, field: str, value: str) -> None:
+def test_edge_76_integers_are_strict(wire: Wire, field: str, value: str) -> None:
     reset(wire, "two")
     fields = {"model": '"two"', "context_tokens": "4096", "expected_context_tokens": "2048"}
     body = ",".join(f'"{name}":{text}' for name, text in (fields | {field: value}).items())
@@ -86,7 +86,7 @@ def test_76_integers_are_strict(wire: Wire, field: str, value: str) -> None:
     assert configured(wire, "two") == 2048
 
 
-def test_77_another_context_than_the_expected_one_changes_nothing(wire: Wire) -> None:
+def test_edge_77_another_context_than_the_expected_one_changes_nothing(wire: Wire) -> None:
     reset(wire, "two")
     before = wire.catalogued("two")
     revision = wire.model("two")["revision"]
@@ -98,7 +98,7 @@ def test_77_another_context_than_the_expected_one_changes_nothing(wire: Wire) ->
 
 
 @pytest.mark.parametrize("tokens", [8193, 319, 0, -1, 10**18, 10**40])
-def test_78_what_is_out_of_bounds_is_400(wire: Wire, tokens: int) -> None:
+def test_edge_78_what_is_out_of_bounds_is_400(wire: Wire, tokens: int) -> None:
     reset(wire, "two")
     body = {"model": "two", "context_tokens": tokens, "expected_context_tokens": 2048}
     error = wire.refused(PATH, 400, "context_out_of_bounds", **body)
@@ -139,7 +139,7 @@ def test_a_context_of_a_loaded_model_holds_at_once(wire: Wire) -> None:
     assert "512" in error["message"]
 
 
-def test_79_an_engine_that_does_not_open_leaves_everything_as_it_was(wire: Wire) -> None:
+def test_edge_79_an_engine_that_does_not_open_leaves_everything_as_it_was(wire: Wire) -> None:
     reset(wire, "one")
     before = wire.catalogued("one")
     wire.script("one", **LIMITED, load_error="no room in /home/ada/cache")
@@ -156,7 +156,7 @@ def test_79_an_engine_that_does_not_open_leaves_everything_as_it_was(wire: Wire)
     assert "still here" in wire.client.post("/v1/chat/completions", json=said).text
 
 
-def test_82_an_embedding_model_has_no_context_to_choose(wire: Wire) -> None:
+def test_edge_82_an_embedding_model_has_no_context_to_choose(wire: Wire) -> None:
     shown = wire.get(PATH, model="vectors")
     assert shown["configurable"] is False
     assert shown["reason"]
@@ -164,7 +164,7 @@ def test_82_an_embedding_model_has_no_context_to_choose(wire: Wire) -> None:
     wire.refused(PATH, 400, "context_not_configurable", **body)
 
 
-def test_83_a_load_takes_a_context_that_the_loaded_model_has(wire: Wire) -> None:
+def test_edge_83_a_load_takes_a_context_that_the_loaded_model_has(wire: Wire) -> None:
     reset(wire, "one")
     load = "/v1/models/load"
     assert wire.post(load, model="one", context_tokens=2048)["status"] == "loaded"
@@ -185,7 +185,7 @@ def test_a_load_of_an_unloaded_model_keeps_its_context(wire: Wire) -> None:
     wire.unload("two")
 
 
-def test_102_only_the_user_changes_a_context(wire: Wire) -> None:
+def test_edge_102_only_the_user_changes_a_context(wire: Wire) -> None:
     reset(wire, "two", 1024)
     shown = wire.get(PATH, model="two")
     assert (shown["configured_context_tokens"], shown["recommended_context_tokens"]) == (1024, 2048)
@@ -196,7 +196,7 @@ def test_102_only_the_user_changes_a_context(wire: Wire) -> None:
     assert configured(wire, "two") == 1024
 
 
-def test_84_of_many_changes_with_one_expected_value_one_wins(wire: Wire) -> None:
+def test_edge_84_of_many_changes_with_one_expected_value_one_wins(wire: Wire) -> None:
     reset(wire, "two")
     values = [512, 1024, 4096, 8192]
 
@@ -214,7 +214,7 @@ def test_84_of_many_changes_with_one_expected_value_one_wins(wire: Wire) -> None
     assert configured(wire, "two") == won[0]
 
 
-def test_81_a_context_survives_a_restart(make_wire: MakeWire) -> None:
+def test_edge_81_a_context_survives_a_restart(make_wire: MakeWire) -> None:
     first = make_wire({"two": LIMITED}, entries={"two": {"max_context_len": 2048}})
     first.post(PATH, model="two", context_tokens=4096, expected_context_tokens=2048)
     assert first.server.stop() == 0

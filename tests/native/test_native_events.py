@@ -86,7 +86,7 @@ def test_the_header_counts_more_than_the_url_it_began_with(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["0123456789ab-4", "nonsense", "-1", "é", "9" * 128])
-def test_92_a_cursor_of_another_server_means_reading_again(wire: Wire, cursor: str) -> None:
+def test_edge_92_a_cursor_of_another_server_means_reading_again(wire: Wire, cursor: str) -> None:
     with wire.events(after=cursor) as events:
         next(events)
         event = next(events)
@@ -98,7 +98,7 @@ def test_a_cursor_that_is_too_long_is_refused(wire: Wire) -> None:
     refusal(wire.client.get(EVENTS, params={"after": "x" * 129}), 422, "invalid_value")
 
 
-def test_silence_is_broken_by_comments(wire: Wire) -> None:
+def test_edge_96_silence_is_broken_by_comments_that_no_proxy_keeps_back(wire: Wire) -> None:
     with wire.client.stream("GET", EVENTS) as answer:
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["x-accel-buffering"] == "no"

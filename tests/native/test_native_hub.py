@@ -43,7 +43,7 @@ def delete_token(wire: Wire) -> Json:
     return found
 
 
-def test_91_a_token_is_verified_kept_and_never_shown(wire: Wire, the_hub: HubServer) -> None:
+def test_edge_91_a_token_is_verified_kept_and_never_shown(wire: Wire, the_hub: HubServer) -> None:
     delete_token(wire)
     assert wire.get(STATUS)["status"] == "not_configured"
     told = wire.post(ACCOUNT, token=TOKEN)
@@ -133,7 +133,7 @@ def test_the_check_of_access_says_what_to_do(wire: Wire) -> None:
         ({"source_model": "org/open-model", "access_type": "gated"}, 422, "invalid_value"),
     ],
 )
-def test_90_an_address_that_is_none_is_refused(
+def test_edge_90_an_address_that_is_none_is_refused(
     wire: Wire, body: Json, status: int, code: str
 ) -> None:
     refusal(wire.client.post(PREFLIGHT, json=body), status, code)

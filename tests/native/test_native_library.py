@@ -110,7 +110,7 @@ def test_a_registered_model_is_in_the_catalogue_and_can_be_loaded(wire: Wire) ->
         "auto",
     ],
 )
-def test_68_an_id_that_is_no_file_name_is_refused(wire: Wire, model_id: str) -> None:
+def test_edge_68_an_id_that_is_no_file_name_is_refused(wire: Wire, model_id: str) -> None:
     before = (wire.folder / "models.json").read_bytes()
     body = {"model_id": model_id, "backend": "scripted", "source_model": "scripted:x.json"}
     error = wire.refused(REGISTER, 400, "invalid_model_id", **body)
@@ -119,7 +119,7 @@ def test_68_an_id_that_is_no_file_name_is_refused(wire: Wire, model_id: str) -> 
     assert (wire.folder / "models.json").read_bytes() == before
 
 
-def test_101_ids_are_unique_ignoring_case(wire: Wire) -> None:
+def test_edge_101_ids_are_unique_ignoring_case(wire: Wire) -> None:
     for model_id in ("ONE", "One"):
         body = scripted(wire, "another") | {"model_id": model_id}
         wire.refused(REGISTER, 409, "model_exists", **body)
@@ -135,6 +135,12 @@ def test_101_ids_are_unique_ignoring_case(wire: Wire) -> None:
         ({"source_model": "x" * 241}, "source_model"),
         ({"name": ""}, "name"),
         ({"name": "x" * 161}, "name"),
+        ({"name": "  "}, "name"),
+        ({"name": "red\x1b[31m"}, "name"),
+        ({"name": "two\nlines"}, "name"),
+        ({"source_model": "\x00"}, "source_model"),
+        ({"source_model": "org/ir\x1b[2J"}, "source_model"),
+        ({"description": "a bell\x07"}, "description"),
         ({"weight_format": "int3"}, "weight_format"),
         ({"max_context_len": 127}, "max_context_len"),
         ({"max_context_len": 262_145}, "max_context_len"),
@@ -245,7 +251,7 @@ def test_a_conversion_is_strict(wire: Wire, changes: Json, status: int) -> None:
     assert wire.model("one")["is_loading"] is False
 
 
-def test_62_a_cancelled_conversion_leaves_nothing(wire: Wire) -> None:
+def test_edge_62_a_cancelled_conversion_leaves_nothing(wire: Wire) -> None:
     told = wire.post(CONVERT, model="slow")
     shown = wire.wait("slow", "converting")
     assert shown["can_cancel"] is True
@@ -266,7 +272,7 @@ def test_62_a_cancelled_conversion_leaves_nothing(wire: Wire) -> None:
     assert not [path for path in models.glob("*") if "slow" in path.name]
 
 
-def test_67_only_what_is_the_models_own_is_deleted(wire: Wire, tmp_path: Path) -> None:
+def test_edge_67_only_what_is_the_models_own_is_deleted(wire: Wire, tmp_path: Path) -> None:
     wire.post(CONVERT, model="one", load_after=False)
     wire.wait("one", "ready_to_load")
     assert files_of(wire, "one").is_dir()
@@ -294,7 +300,7 @@ def test_67_only_what_is_the_models_own_is_deleted(wire: Wire, tmp_path: Path) -
     assert (kept / "file").read_text() == "mine"
 
 
-def test_71_a_download_that_is_said_twice_is_done_once(wire: Wire) -> None:
+def test_edge_71_a_download_that_is_said_twice_is_done_once(wire: Wire) -> None:
     body = scripted(wire, "custom", convert_phases=QUICK) | {"weight_format": "int4"}
     first = wire.post(DOWNLOAD, **body, load_after=False)
     assert first["status"] == "queued_convert"
@@ -356,7 +362,7 @@ def test_without_a_network_a_download_is_502_in_time(make_wire: MakeWire) -> Non
     assert wire.model("far")["can_convert"] is True
 
 
-def test_72_what_comes_late_changes_nothing(wire: Wire) -> None:
+def test_edge_72_what_comes_late_changes_nothing(wire: Wire) -> None:
     told = wire.post(CONVERT, model="slow")
     wire.wait("slow", "converting")
     wire.post(CANCEL, model="slow", operation_id=told["operation_id"])

@@ -146,7 +146,15 @@ def test_a_bad_load_changes_nothing(wire: Wire, body: object, status: int, code:
     assert [(m["id"], m["revision"]) for m in wire.get("/v1/models")["data"]] == before
 
 
-def test_62_cancel_is_for_exactly_one_operation(wire: Wire) -> None:
+def test_edge_98_a_draft_model_is_refused_and_not_passed_over(wire: Wire) -> None:
+    wire.post("/v1/models/load", model="vectors")
+    wire.wait("vectors", "loaded")
+    for model in ("vectors", "slow"):
+        wire.refused("/v1/models/load", 400, "not_supported", model=model, draft_model="one")
+    wire.unload("vectors")
+
+
+def test_edge_62_cancel_is_for_exactly_one_operation(wire: Wire) -> None:
     nothing = {"model": "slow", "operation_id": "load-1"}
     wire.refused("/v1/models/cancel", 409, "no_active_operation", **nothing)
     loading = wire.post("/v1/models/load", model="slow")
@@ -180,7 +188,7 @@ def test_an_operation_id_of_another_form_is_422(wire: Wire, operation: object) -
     refusal(wire.client.post("/v1/models/cancel", json=body), 422, "invalid_value")
 
 
-def test_99_the_error_of_a_load_names_no_folder_and_no_token(wire: Wire) -> None:
+def test_edge_99_the_error_of_a_load_names_no_folder_and_no_token(wire: Wire) -> None:
     wire.post("/v1/models/load", model="broken")
     shown = wire.wait("broken", "error")
     assert "x.bin" in shown["error"]

@@ -246,7 +246,7 @@ def test_a_broken_record_is_no_account(make_hub: MakeHub, tmp_path: Path) -> Non
     assert make_hub()[1].status().configured is False
 
 
-def test_91_a_token_appears_nowhere(
+def test_edge_91_a_token_appears_nowhere(
     server: HubServer,
     make_hub: MakeHub,
     caplog: pytest.LogCaptureFixture,
@@ -327,7 +327,7 @@ def test_a_rate_limit_is_reported(server: HubServer, make_hub: MakeHub) -> None:
 @pytest.mark.parametrize(
     "name", ["bad", "", "/", "a/b/c", "../etc", "a/..", "hf:", "a--b/c", "x" * 999]
 )
-def test_90_an_address_of_another_form_is_a_400(
+def test_edge_90_an_address_of_another_form_is_a_400(
     server: HubServer, make_hub: MakeHub, name: str
 ) -> None:
     error = refused(make_hub()[1].preflight(name))

@@ -155,8 +155,8 @@ class Preparation:
         word = self._entry.backend
         for converter in self._board.converters.values():
             if word in converter.model_backends:
-                converter.check(self._order(source))
                 self._converter = converter
+                converter.check(self._order(source))
                 return
         message = (
             f"No active converter makes '{word}' models. `pegboard plugins list` shows the "
@@ -166,25 +166,28 @@ class Preparation:
 
     def _order(self, source: Path) -> ConversionOrder:
         entry, options = self._entry, self._options
-        weight_format = options.weight_format or entry.weight_format
+        stated = options.weight_format or entry.weight_format
         # How the entry's weights were grouped says nothing about those of another format.
-        known = entry if weight_format == entry.weight_format else None
+        known = entry if stated == entry.weight_format else None
         trusted = options.trust_remote_code
         return ConversionOrder(
             model=entry.id,
             source=source,
             target=self._places.staging,
             backend=entry.backend,
-            weight_format=weight_format,
+            weight_format=self._weight_format(),
             group_size=_first(options.group_size, known and known.group_size),
             ratio=_first(options.ratio, known and known.ratio),
             sym=_first(options.sym, known and known.sym),
             trust_remote_code=(entry.trust_remote_code if trusted is None else trusted) is True,
         )
 
+    def _weight_format(self) -> str | None:
+        default = None if self._converter is None else self._converter.default_weight_format
+        return self._options.weight_format or self._entry.weight_format or default
+
     def _check_room(self, source_bytes: int | None) -> None:
-        weight_format = self._options.weight_format or self._entry.weight_format
-        share = _SHARE_OF_SOURCE.get(weight_format or "", 1.0)
+        share = _SHARE_OF_SOURCE.get(self._weight_format() or "", 1.0)
         needed = round((source_bytes or 0) * share + self._settings.disk_reserve_gb * _GB)
         folder = self._settings.data_dir
         while not folder.exists():
