@@ -133,8 +133,8 @@ def test_of_two_entries_of_an_id_the_one_that_counts_is_changed(tmp_path: Path) 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema_version": 1}', '{"models": []}', "\x00"])
 def test_edge_70_a_corrupt_file_is_moved_aside_each_time(tmp_path: Path, text: str) -> None:
-    file = opened(tmp_path)
     for number in (1, 2, 3):
+        file = opened(tmp_path)
         (tmp_path / "models.json").write_text(text + " " * number)
         read = file.read()
         assert read.entries == []
@@ -149,13 +149,23 @@ def test_edge_70_a_corrupt_file_is_moved_aside_each_time(tmp_path: Path, text: s
     assert sorted(path.read_text() for path in kept) == sorted(text + " " * n for n in (1, 2, 3))
 
 
-def test_edge_70_a_file_that_becomes_corrupt_is_not_overwritten_by_a_change(tmp_path: Path) -> None:
+def test_edge_70_a_file_that_becomes_corrupt_costs_a_running_server_nothing(tmp_path: Path) -> None:
     file = written(tmp_path)
+    file.read()
     (tmp_path / "models.json").write_text("half")
     file.add(entry("three"))
     (kept,) = tmp_path.glob("models.json.corrupt-*")
     assert kept.read_text() == "half"
-    assert ids(tmp_path) == ["three"]
+    assert ids(tmp_path) == ["one", "../bad", "two", "three"]
+    assert document(tmp_path)["note"] == START["note"]
+    (tmp_path / "models.json").write_text("half again")
+    read = file.read()
+    assert [one.id for one in read.entries] == ["one", "two", "three"]
+    assert "begins with what was last seen" in read.faults[0]
+    assert ids(tmp_path) == ["one", "../bad", "two", "three"]
+    (tmp_path / "models.json").write_text("half once more")
+    file.remove("unknown")
+    assert ids(tmp_path) == ["one", "../bad", "two", "three"], "also when nothing changes"
 
 
 def test_edge_89_a_file_of_a_newer_version_is_never_touched(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ class CatalogueFile:
     A change reads the file anew under a lock beside it and replaces it as a whole: keys and
     entries that are not understood stay, and nothing that others wrote is lost. A link is
     followed, and what it leads to is replaced. A file that is no catalogue is moved aside,
-    once per file and under a new name each time; one of a newer version is never touched.
+    once per file and under a new name each time, and the next begins with what was last seen
+    in it; one of a newer version is never touched.
     """
 
     def __init__(
@@ -40,12 +41,13 @@ class CatalogueFile:
         self._path = path
         self._device = default_device
         self._lock_seconds = lock_seconds
+        self._last_seen: bytes | None = None
 
     def read(self) -> Catalogue:
         """Read the file; a corrupt one is moved aside and told in the faults. Raises nothing."""
         catalogue = read_catalogue(self._path, default_device=self._device)
         if not catalogue.corrupt:
-            return catalogue
+            return self._seen(catalogue)
         try:
             with self._locked() as path:
                 return self._read_or_move(path)
@@ -123,9 +125,10 @@ class CatalogueFile:
             if after == before:
                 return
             try:
-                write_durably(path, msgspec.json.format(after, indent=2) + b"\n")
+                _write(path, after)
             except OSError as error:
                 raise _not_saved(f"{error.strerror or type(error).__name__}.") from None
+            self._last_seen = after
 
     @contextlib.contextmanager
     def _locked(self) -> Generator[Path]:
@@ -149,16 +152,30 @@ class CatalogueFile:
     def _read_or_move(self, path: Path) -> Catalogue:
         catalogue = read_catalogue(path, default_device=self._device)
         if not catalogue.corrupt:
-            return catalogue
+            return self._seen(catalogue)
         try:
             aside = _move_aside(path)
+            if self._last_seen is not None:
+                _write(path, self._last_seen)
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            catalogue.faults.append(f"It cannot be moved aside either: {reason}.")
+            catalogue.faults.append(f"It cannot be replaced either: {reason}.")
             return catalogue
-        fault = f"{catalogue.faults[0]} It was moved to '{aside.name}', and a new one begins."
+        begins = "" if self._last_seen is None else " with what was last seen in it"
+        fault = (
+            f"{catalogue.faults[0]} It was moved to '{aside.name}', and a new one begins{begins}."
+        )
         logger.error("%s", fault)
         return read_catalogue(path, default_device=self._device).with_fault(fault)
+
+    def _seen(self, catalogue: Catalogue) -> Catalogue:
+        if catalogue.document is not None:
+            self._last_seen = msgspec.json.encode(catalogue.document)
+        return catalogue
+
+
+def _write(path: Path, document: bytes) -> None:
+    write_durably(path, msgspec.json.format(document, indent=2) + b"\n")
 
 
 def _move_aside(path: Path) -> Path:
