@@ -108,6 +108,11 @@ def test_scores_are_those_of_the_reference(
     assert len(set(ours.round(4))) > 10
     (cut,) = encoder.encode([EncoderInput("a", second="b " * 500, truncate=True)])
     assert cut.tokens == 128
+    # Of these texts the tokenizer leaves nothing.
+    for text in ("", "\0", "\u200b"):
+        (bare,) = encoder.encode([EncoderInput(text, second=text)])
+        assert (bare.error, bare.tokens) == (None, 3)
+        assert np.isfinite(rows([bare])).all()
     encoder.close()
 
 
