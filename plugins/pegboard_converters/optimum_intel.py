@@ -31,6 +31,7 @@ _TASKS = {
     "openvino-rerank": "text-classification",
     "openvino-vlm": "image-text-to-text",
 }
+_DEFAULT_WEIGHT_FORMAT = "int8"
 _TOKENIZERS = ("openvino_tokenizer", "openvino_detokenizer")
 _MODULES = ("torch", "transformers", "optimum", "nncf", "openvino", "openvino_tokenizers")
 _PROBE = (
@@ -70,7 +71,7 @@ class OptimumIntel(Converter):
 
     summary = "models of transformers to OpenVINO IR with optimum-intel"
     model_backends = tuple(_TASKS)
-    default_weight_format = "int8"
+    default_weight_format = _DEFAULT_WEIGHT_FORMAT
     Settings = Settings
 
     def check(self, order: ConversionOrder) -> None:
@@ -87,7 +88,7 @@ class OptimumIntel(Converter):
         """Export and compress, then look whether everything is there."""
         report(Report(phase=Phase.CONVERTING, message="starting the converter"))
         _check_source(order.source)
-        weight_format = order.weight_format or self.default_weight_format
+        weight_format = order.weight_format or _DEFAULT_WEIGHT_FORMAT
         work = order.target / _WORK
         asked = {
             "source": str(order.source),

@@ -251,13 +251,16 @@ def test_a_table_in_a_terminal_holds_nothing_that_moves_it(shell: Shell) -> None
         "model_id": "loud",
         "source_model": shell.script("loud"),
         "backend": "scripted",
-        "description": "a\u202eb\x1b[31mred\nnext",
+        "description": "a\u202eb\u2028red\nnext",
     }
     answer = httpx.post(f"{shell.url}/v1/models/register", json=body, timeout=60)
     assert answer.status_code == 200, answer.text
+    body |= {"model_id": "louder", "description": "a\x1b[31mred"}
+    answer = httpx.post(f"{shell.url}/v1/models/register", json=body, timeout=60)
+    assert answer.json()["error"]["param"] == "description"
     code, shown = shell.on_terminal("models", "show", "loud")
     assert code == 0
-    assert "description:        ab[31mred next" in shown.replace("\r", "")
+    assert "description:        ab red next" in shown.replace("\r", "")
     code, shown = shell.on_terminal("models", "list")
     lines = shown.replace("\r", "").splitlines()
     assert code == 0

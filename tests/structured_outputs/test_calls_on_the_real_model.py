@@ -42,7 +42,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     models = [entry(name) for name in REQUESTS]
     catalog = folder / "models.json"
     catalog.write_text(json.dumps({"schema_version": 1, "models": models}))
-    server = start(folder, *("--catalog", str(catalog), "--autoload", "--max-loaded-models", "1"))
+    # A model that has just made a call may be asked again; here the next one is not to wait.
+    limits = ("--max-loaded-models", "1", "--agent-grace", "0")
+    server = start(folder, *("--catalog", str(catalog), "--autoload", *limits))
     try:
         with httpx.Client(base_url=server.url, timeout=900) as made:
             yield made
