@@ -115,16 +115,22 @@ class EncoderTokenizer:
             TokenizedInput(ids, lengths[first]) for first, ids in zip(firsts, rows, strict=True)
         ]
 
-    def _rows(self, *texts: list[str], **limits: Any) -> list[list[int]]:  # noqa: ANN401 - GenAI's
-        if len(texts) > 1:
+    def _rows(
+        self,
+        firsts: list[str],
+        seconds: list[str] | None = None,
+        **limits: Any,  # noqa: ANN401 - GenAI's
+    ) -> list[list[int]]:
+        texts = [firsts]
+        if seconds is not None:
             # The tokenizer fails on pairs of which nothing is left at all: one more has some.
-            texts = tuple([*column, "a"] for column in texts)
+            texts = [[*firsts, "a"], [*seconds, "a"]]
         found = self._tokenizer.encode(*texts, **limits)
         ids, mask = found.input_ids.data, found.attention_mask.data
         if not ids.size:
-            return [[] for _ in texts[0]]
+            return [[] for _ in firsts]
         rows = [row[kept].tolist() for row, kept in zip(ids, mask.astype(bool), strict=True)]
-        return rows[:-1] if len(texts) > 1 else rows
+        return rows[: len(firsts)]
 
 
 def _vocabulary_of(tokenizer: Any) -> int:  # noqa: ANN401 - GenAI's
